@@ -106,7 +106,7 @@ class Driven:
         with suppress(psutil.NoSuchProcess):
             for child in psutil.Process(self.process.pid).children(recursive=True):
                 with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-                    if MEASURE in child.cmdline():
+                    if _is_measuring(child):
                         return child
         return None
 
@@ -137,3 +137,10 @@ def undisturbed_signals() -> Iterator[None]:
     finally:
         for number in ignored:
             signal.signal(number, signal.SIG_IGN)
+
+
+def _is_measuring(process: psutil.Process) -> bool:
+    """Whether it measures, alone or as a fork of a process that only forks."""
+    words, parent = process.cmdline(), process.parent()
+    is_fork = parent is not None and "--fork" in parent.cmdline()
+    return MEASURE in words and ("--fork" not in words or is_fork)

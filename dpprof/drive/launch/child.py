@@ -56,7 +56,7 @@ class Child:
         job, log = self._job, self._log.descriptor
         if job.may_fork and forks is not None:
             with suppress(NoForks):  # any process will do
-                return forks.start(job.folder, job.workload, log, self._environment | {JOB: self._mark})
+                return forks.start(job, log, self._mark, self._environment)
         # In its own session: Ctrl-C in the terminal reaches only the driving process, which then decides, and
         # whatever the child starts can be stopped with it.
         return subprocess.Popen(

@@ -10,9 +10,7 @@ import weakref
 from collections.abc import Mapping
 from contextlib import suppress
 
-from dpprof.drive.launch.job import MEASURE
-from dpprof.process import JOB
-from dpprof.record.folder import RunFolder
+from dpprof.drive.launch.job import MEASURE, Job
 
 _STARTING_S, _ENDING_S = 120.0, 5.0
 _LONGEST_ANSWER = 2**12
@@ -53,9 +51,9 @@ class Forks:
         self._running: set[int] = set()
         self._codes: dict[int, int] = {}
 
-    def start(self, folder: RunFolder, workload: str, log: int, environment: Mapping[str, str]) -> Forked:
-        """Fork a process for a run folder, with its output in the log. Raises NoForks."""
-        request = {"folder": str(folder.path), "workload": workload, "mark": environment[JOB]}
+    def start(self, job: Job, log: int, mark: str, environment: Mapping[str, str]) -> Forked:
+        """Fork a process for a job, marked, with its output in the log. Raises NoForks."""
+        request = {"folder": str(job.folder.path), "workload": job.workload, "mark": mark}
         with self._lock:
             if self._server is None:
                 self._serve(environment)
