@@ -15,6 +15,7 @@ import os
 import select
 import signal
 import socket
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
@@ -90,8 +91,10 @@ def _measure(request: dict[str, str], log: int, driver: int) -> NoReturn:
         for descriptor in (1, 2):
             os.dup2(log, descriptor)
         os.close(log)
+        path = Path(request["folder"]).absolute()  # a workload may change the working directory
+        sys.argv[1:] = [str(path)]  # as in a process of its own
         os.environ |= {END_WITH: str(driver), JOB: request["mark"]}
         prepare()
-        code = measure(RunFolder(Path(request["folder"])))
+        code = measure(RunFolder(path))
     finally:
         os._exit(code)
