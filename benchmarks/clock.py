@@ -82,6 +82,9 @@ RATIOS: dict[str, tuple[dict[str, Any], dict[str, Any], float]] = {
 }
 
 
+Step = tuple[str, int]
+
+
 class Told(NamedTuple):
     """A predicted and a measured time, in seconds."""
 
@@ -173,16 +176,7 @@ def processor(times: str) -> None:
     from_two: list[float] = []
     ratios: list[float] = []
     for cell, settings in ON_CPU.items():
-        steps = list(itertools.product(TRAINERS, BATCHES))
-        each = {
-            (trainer, batch): {"trainer": trainer, "batch_size": batch, "device": "cpu", **settings}
-            for trainer, batch in steps
-        }
-        with ThreadPoolExecutor(2) as pool:
-            found = pool.map(predicted, (each[step] | {"target": times} for step in steps))
-            expected = dict(zip(steps, found, strict=True))
-        rounds = [{step: measured(each[step]) for step in steps} for _ in range(ROUNDS)]
-        taken = {step: Steps.of([one[step] for one in rounds]) for step in steps}
+        expected, taken = taken_in(settings, times)
         standard = Told(total(expected["standard", 8]), taken["standard", 8].fastest)
         for trainer in TRAINERS:
             (small, before), (large, after) = (
@@ -191,12 +185,7 @@ def processor(times: str) -> None:
             told = Told(total(large), after.fastest)
             by_table.append(told)
             held.append(Told(told.predicted, after.median).holds)
-            between = before.fastest - sum(before.phases.values())
-            scaled = between + sum(
-                s * (large[name].seconds / small[name].seconds if small[name].seconds else 1.0)
-                for name, s in before.phases.items()
-            )
-            from_two.append(scaled / after.fastest - 1)
+            from_two.append(scaled(before, small, large) / after.fastest - 1)
             ratio = told.predicted.seconds / standard.predicted.seconds
             ratio_error = ratio / (told.measured / standard.measured) - 1
             ratios.append(ratio_error)
@@ -218,6 +207,30 @@ def processor(times: str) -> None:
     print(
         f"From batch 2: {errors(from_two)}. Ratios to standard by the table: {errors(ratios)}.\n", flush=True
     )
+
+
+def scaled(before: Steps, small: dict[str, TimeRange], large: dict[str, TimeRange]) -> float:
+    """Return a measured step's seconds if each phase grows as predicted."""
+    between = before.fastest - sum(before.phases.values())
+    return between + sum(
+        s * (large[name].seconds / small[name].seconds if small[name].seconds else 1.0)
+        for name, s in before.phases.items()
+    )
+
+
+def taken_in(settings: dict[str, Any], times: str) -> tuple[dict[Step, Any], dict[Step, Steps]]:
+    """Return each step's predicted phases, and its measured times: trainers and batches take turns."""
+    steps = list(itertools.product(TRAINERS, BATCHES))
+    each = {
+        (trainer, batch): {"trainer": trainer, "batch_size": batch, "device": "cpu", **settings}
+        for trainer, batch in steps
+    }
+    with ThreadPoolExecutor(2) as pool:
+        found = pool.map(predicted, (each[step] | {"target": times} for step in steps))
+        expected = dict(zip(steps, found, strict=True))
+    rounds = [{step: measured(each[step]) for step in steps} for _ in range(ROUNDS)]
+    taken = {step: Steps.of([one[step] for one in rounds]) for step in steps}
+    return expected, taken
 
 
 def ranks(times: str) -> None:
