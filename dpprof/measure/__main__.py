@@ -1,4 +1,4 @@
-"""Entry point of `python -m dpprof.measure RUN_FOLDER`; with `--fork` it forks one for each (`forks.py`).
+"""Entry point of `python -m dpprof.measure RUN_FOLDER`; with `--fork` it serves estimates (`forks.py`).
 
 The driver runs it by its file path. It then imports the dpprof that the file belongs to, even if the working
 directory, where the workload's module may lie, holds another one.

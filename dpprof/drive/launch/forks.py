@@ -1,4 +1,4 @@
-"""Starts experiments as forks of a process with all imports done; see `python -m dpprof.measure --fork`."""
+"""Starts estimates as forks of a process with all imports done; see `python -m dpprof.measure --fork`."""
 
 import json
 import signal

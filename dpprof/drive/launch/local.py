@@ -1,4 +1,4 @@
-"""Runs jobs in child processes on this machine: forks of one with all imports done, where that will do."""
+"""Runs jobs in child processes on this machine; estimates are forks of a process with all imports done."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Experiments as forks of one process: they end as any job does, and nothing is left of them."""
+"""Estimates as forks of one process: they end as any job does, and nothing is left of them."""
 
 import os
 import signal
@@ -17,10 +17,10 @@ from example_runs import known
 
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.flat import parse_experiment
-from dpprof.config.measuring import MeasuringConfig
 from dpprof.drive.launch import forks
 from dpprof.drive.launch.job import Job, measuring_job
 from dpprof.drive.launch.local import LocalLauncher
+from dpprof.process import JOB
 from dpprof.record.folder import RunFolder
 
 WORKLOAD = "example_workloads:mlp"
@@ -37,7 +37,7 @@ def _importable() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalLauncher]:
-    """It has made its first estimate, in a process of its own that forked."""
+    """It has made its first estimate, so that it forks."""
     made = LocalLauncher()
     assert run(made, job(tmp_path_factory.mktemp("first") / "run")) == 0
     yield made
@@ -93,27 +93,14 @@ def test_one_process_forks_all_estimates(launcher: LocalLauncher, tmp_path: Path
     assert ledgers[0].traffic == ledgers[1].traffic
 
 
-def test_a_measured_fork_has_the_figures_of_a_process_alone(launcher: LocalLauncher, tmp_path: Path) -> None:
-    records = []
-    for trainer in ("standard", "ghost"):
-        values = {"model_size": "tiny", "seq_len": 16, "device": "cpu", "trainer": trainer}
-        config = parse_experiment(values, MeasuringConfig).resolve(cuda_available=False)
-        for name in ("forked", "alone"):
-            folder = RunFolder(tmp_path / f"{trainer}_{name}")
-            folder.create(config)
-            made = measuring_job(config, folder, 120)
-            if name == "forked":
-                assert run(launcher, made) == 0
-            else:
-                subprocess.run(made.command, check=True, stdout=subprocess.DEVNULL)
-            records.append(known(folder.read_record()))
-        forked, alone = records[-2:]
-        assert forked.memory.step_peak == alone.memory.step_peak
-        assert forked.memory.phase_peak == alone.memory.phase_peak
-        assert known(forked.memory.peak_allocated) > 0
-        assert known(forked.ledger).traffic == known(alone.ledger).traffic
-        assert known(forked.startup_s) < known(alone.startup_s)
-        assert forked.environment == alone.environment
+def test_a_fork_has_the_arguments_of_a_process_of_its_own(launcher: LocalLauncher, tmp_path: Path) -> None:
+    """Its folder is absolute, as a workload may change the working directory; and it bears its job's mark."""
+    made = job(Path(os.path.relpath(tmp_path / "told")), workload="example_workloads:telling")
+    assert run(launcher, made) == 0, made.log.read_text()
+    told = made.log.read_text()
+    assert f"given {made.folder.path.absolute()}" in told
+    assert "marked True" in told
+    assert all(JOB not in one.environ() for one in forking())
 
 
 def test_one_is_cancelled_and_one_that_is_too_slow_is_ended(launcher: LocalLauncher, tmp_path: Path) -> None:
