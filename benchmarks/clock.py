@@ -130,6 +130,7 @@ def main() -> None:
     gpus()
     if len(sys.argv) > 1:
         processor(sys.argv[1])
+    if len(sys.argv) > 2:
         ranks(sys.argv[2])
     published()
 

@@ -19,7 +19,7 @@ def plan(asked: Asked) -> None:
 
     For each logical batch: the noise multiplier, and how many steps. For each trainer: the largest physical
     batch that fits, found by estimates, and how long training takes: by measured steps if there are
-    any, else at least. Recommends one way to train, and says why.
+    any, else as predicted. Recommends one way to train, and says why.
 
     \b
     dpprof plan --target H100 --num-devices 8 --dataset-size 10000000   # 1b

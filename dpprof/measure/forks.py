@@ -70,21 +70,21 @@ def _tell_ended(asked: socket.socket, running: set[int]) -> None:
 def _fork(asked: socket.socket, request: dict[str, str], log: int) -> int:
     info = WORKLOADS.get(listed(request["workload"]))
     if info is not None and info.preload:
-        with suppress(Exception):  # the experiment itself reports the error
+        with suppress(Exception):  # the estimate itself reports the error
             load(info.preload)()
     gc.freeze()
     driver = os.getpid()
     pid = os.fork()
     if pid == 0:
         asked.close()
-        _measure(request, log, driver)
+        _estimate(request, log, driver)
     with suppress(ProcessLookupError, PermissionError):
         os.setpgid(pid, pid)
     asked.send(json.dumps({"pid": pid}).encode())
     return pid
 
 
-def _measure(request: dict[str, str], log: int, driver: int) -> NoReturn:
+def _estimate(request: dict[str, str], log: int, driver: int) -> NoReturn:
     code = 1
     try:
         os.setpgid(0, 0)
