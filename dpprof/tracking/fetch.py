@@ -7,6 +7,7 @@ from pathlib import Path
 from mlflow import get_tracking_uri
 from mlflow.entities import Run
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
 
 from dpprof.errors import ConfigError
 from dpprof.record.folder import RunFolder
@@ -105,7 +106,12 @@ def _download(store: Store, run: Run, into: Path) -> RunFolder:
     # The client's own download requests the run again for every file.
     artifacts = get_artifact_repository(run.info.artifact_uri)
     for artifact in store.ask(artifacts.list_artifacts):
-        if artifact.path in wanted:
+        place = folder.path / artifact.path
+        if artifact.path not in wanted or place.exists():
+            continue
+        if isinstance(artifacts, LocalArtifactRepository):
+            place.symlink_to(artifacts.download_artifacts(artifact.path))
+        else:
             store.ask(artifacts.download_artifacts, artifact.path, str(folder.path))
     if not folder.config.exists():
         raise ConfigError(

@@ -151,7 +151,10 @@ class Store:
     def log_tables(self, run_id: str, tables: Mapping[str, Mapping[str, list[object]]]) -> None:
         """Log all tables of a run, each as columns by name, replacing earlier ones unlike `log_table`."""
         for name, columns in tables.items():
-            rows = [[_shown(value) for value in row] for row in zip(*columns.values(), strict=True)]
+            rows = [
+                [None if isinstance(each, float) and not math.isfinite(each) else each for each in row]
+                for row in zip(*columns.values(), strict=True)
+            ]  # JSON has no NaN and no infinity
             self.ask(self.client.log_dict, run_id, {"columns": list(columns), "data": rows}, name)
         if tables:
             listed = json.dumps([{"path": name, "type": "table"} for name in tables])
@@ -239,8 +242,3 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
             seen.append(cause)
             yield cause
             left += [cause.__cause__, cause.__context__, getattr(cause, "reason", None), *cause.args]
-
-
-def _shown(value: object) -> object:
-    """Replace NaN and infinity, which JSON does not have, by None."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
