@@ -140,7 +140,7 @@ def test_a_fit_on_a_large_device_stops_when_its_time_is_over(dpprof: Dpprof, swe
     few += ["--launcher", "in_process", "--workers", "1", "--timeout-s", "0.1"]
     dpprof("fit", *TINY, *few, "--sweep-name", "late")
     (row,) = json.loads((sweep.parent / "late" / "fit.json").read_text())
-    assert (row["largest_batch_size"], row["is_at_least"]) == (4, True)
+    assert (row["largest_batch_size"], row["is_at_least"]) == (13, True)
 
 
 def test_the_tests_of_every_trainer_hold_it(installed: str, tmp_path: Path) -> None:

@@ -25,8 +25,9 @@ from dpprof.record.figures.results import FINISHED, KILLED, Result
 from dpprof.record.record import FailureKind
 from dpprof.tracking.tracker import Summary
 
-# Sizes evaluated first: one more of them than the degree of memory as a polynomial of the size.
-_STARTS = {"batch_size": (2, 4), "seq_len": (32, 64, 96)}
+# Sizes evaluated first: one more of them than the degree of memory as a polynomial of the size. A batch is a
+# prime, so that shapes tell what grows with it.
+_STARTS = {"batch_size": (13, 26), "seq_len": (32, 64, 96)}
 _MOST = 1 << 20
 _MOST_RANKS = 1024
 
@@ -48,10 +49,11 @@ class Searches(Campaign):
     """Searches for the size that fits, one per resolved experiment, whose own value is a placeholder.
 
     `workers` of them run at a time. The campaign's time-out limits each search and each estimate. With
-    `is_proven`, the next size is shown not to fit.
+    `is_proven`, the next size is shown not to fit. Earlier estimates are reused.
     """
 
     is_proven = True
+    reuses_results = True
 
     experiments: Mapping[str, ExperimentConfig]
     config: FitConfig
@@ -86,11 +88,11 @@ class Searches(Campaign):
         over_at = time.monotonic() + timeout_s
 
         def evaluate(size: int) -> Evaluation:
-            sized = _sized(config, self.config.along, size)
+            sized = dataclasses.replace(config, **dict[str, Any]({self.config.along: size}))
             left_s = max(0, math.ceil(over_at - time.monotonic())) or math.inf
             planned = self.planned(name, sized.run_name + suffix, sized)
             results[size] = run_one(dataclasses.replace(planned, timeout_s=min(left_s, timeout_s)))
-            return _evaluation(size, results[size])
+            return _evaluation(self.config.along, size, results[size])
 
         try:
             found = self._found(evaluate, capacity, lambda: time.monotonic() < over_at)
@@ -125,7 +127,7 @@ class Searches(Campaign):
         answer = self.answers_by_name[name]
         results = []
         for size in answer.sizes_to_verify:
-            config = _measured(_sized(answer.config, answer.along, size))
+            config = _measured(dataclasses.replace(answer.config, **dict[str, Any]({answer.along: size})))
             run_name = f"{config.run_name}{answer.suffix}_measured"
             results.append(run_one(self.planned(name, run_name, config)))
             if results[-1].status == KILLED:
@@ -167,7 +169,7 @@ class Fit(Searches):
             raise ExperimentsFailed(f"{len(failed)} of {len(self.answers)} could not be searched: {names}")
 
 
-def _evaluation(size: int, result: Result) -> Evaluation:
+def _evaluation(along: str, size: int, result: Result) -> Evaluation:
     """Read an estimate as an evaluation. Raises Stopped, or _Failed if it has no bounded figure."""
     if result.status == KILLED:
         raise Stopped
@@ -179,26 +181,27 @@ def _evaluation(size: int, result: Result) -> Evaluation:
     if in_doubt is None:
         raise _Failed(result)
     needed = needed_bytes(result.config, result.record.ledger) + in_doubt
-    return Evaluation(size, needed, _levels(result, needed))
+    levels, fixed = _levels(result, needed)
+    is_told = along == "batch_size" and not result.config.poisson_sampling
+    return Evaluation(size, needed, levels, fixed if is_told else None)
 
 
-def _sized(config: ExperimentConfig, along: str, size: int) -> ExperimentConfig:
-    values: dict[str, Any] = {along: size}
-    return dataclasses.replace(config, **values)
+def _levels(result: Result, needed: int) -> tuple[BytesByEvent, BytesByEvent]:
+    """Return the bytes needed after each event: those alive plus a constant surplus, doubt included.
 
-
-def _levels(result: Result, needed: int) -> BytesByEvent:
-    """Return the bytes needed after each event: those alive plus a constant surplus, doubt included."""
+    Also those without the storages that have a dimension of whole batches.
+    """
     timeline = result.folder.read_timeline()
     if timeline is None:
         raise DpprofError(f"{result.folder.ledger} is missing")
-    changes = [
-        0 if moved_to else num_bytes
-        for num_bytes, moved_to in zip(timeline.num_bytes, timeline.moved_to, strict=True)
-    ]
-    alive: BytesByEvent = np.cumsum([sum(timeline.start.values()), *changes], dtype=np.float64)
+    batch, storages = result.config.batch_size, timeline.storages
+    grows = np.array([any(n and n % batch == 0 for n in one.shape) for one in storages])
+    began = np.array([one.num_bytes for one in storages[: timeline.num_present]])
+    changes = np.where([to is None for to in timeline.moved_to], timeline.num_bytes, 0)
+    alive = np.cumsum([began.sum(), *changes], dtype=np.float64)
+    growing = np.cumsum([began[grows[: len(began)]].sum(), *(changes * grows[timeline.storage_index])])
     levels: BytesByEvent = alive + (needed - alive.max())
-    return levels
+    return levels, levels - growing
 
 
 def _measured(config: ExperimentConfig) -> ExperimentConfig:

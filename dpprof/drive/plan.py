@@ -40,11 +40,10 @@ class Plan(Searches):
     """Searches for the largest batch of each trainer, and what follows for each logical batch.
 
     `noises` meet the privacy budget, one per logical batch. `measured` are finished runs on the device, by
-    name, with step times. Earlier estimates are reused. `write` and `write_advice` return text and files.
+    name, with step times. `write` and `write_advice` return text and files.
     """
 
     kind = "plan"
-    reuses_results = True
     # Saves each trainer an estimate that shows that the next batch does not fit.
     is_proven = False
 

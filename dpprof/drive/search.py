@@ -1,8 +1,9 @@
 """Finds the largest size whose training step fits a memory, from few evaluations of the step.
 
 The bytes alive after each event of a step are a polynomial of the size: of first degree in the batch, of
-second in the sequence. So a few evaluations predict the peak of every size, wherever in the step it is. Each
-prediction is then evaluated, so that the answer rests on evaluations alone.
+second in the sequence. So a few evaluations predict the peak of every size, wherever in the step it is: of a
+batch one, where shapes tell what grows. Each prediction is then evaluated, so that the answer rests on
+evaluations alone.
 """
 
 import math
@@ -27,11 +28,15 @@ class NoTime(Exception):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Bytes that a step of some size needs, at its peak and after each of its events."""
+    """Bytes that a step of some size needs, at its peak and after each of its events.
+
+    `fixed` are those of them that do not grow, as far as that is known: the step of size 0.
+    """
 
     size: int
     needed: int
     levels: BytesByEvent
+    fixed: BytesByEvent | None = None
 
 
 @dataclass
@@ -99,13 +104,16 @@ class Search:
             predicted = int(fits.size + share * (beyond.size - fits.size))
         if predicted is None:
             predicted = (low + high) // 2 if self.too_large is not None else 2 * low
-        elif self._alike is None:
+        elif self._alike is None or len(self.evaluations) == 1:
             predicted = min(predicted, _TRUSTED * max(self.fits, 1))
         return min(max(predicted, low), high)
 
     @property
     def _by_size(self) -> list[Evaluation]:
-        return [self.evaluations[size] for size in sorted(self.evaluations, reverse=True)]
+        found = [self.evaluations[size] for size in sorted(self.evaluations, reverse=True)]
+        if len(found) == 1 and found[0].fixed is not None:
+            found.append(Evaluation(0, 0, found[0].fixed))
+        return found
 
     @property
     def _alike(self) -> list[Evaluation] | None:
@@ -129,17 +137,19 @@ def largest_that_fits(
 ) -> Search:
     """Find the largest size up to `most` that needs at most `limit` bytes.
 
-    `starts` are the first sizes, ascending, one more than the polynomials' degree. Memory is assumed not to
-    fall with size. Without `is_proven`, a predicted answer that fits is accepted without evaluating the next
-    size. Without time left, the search stops at the size that fits so far; NoTime if there is none.
+    `starts` are the first sizes, ascending, one more than the polynomials' degree, as far as nothing is
+    predicted before. Memory is assumed not to fall with size. Without `is_proven`, a predicted answer that
+    fits is accepted without evaluating the next size. Without time left, the search stops at the size that
+    fits so far; NoTime if there is none.
     """
     search = Search(limit, len(starts) - 1, most)
     try:
         for size in starts:
-            if search.too_large is None and size <= most:
+            if search.too_large is None and size <= most and search.predict(limit) is None:
                 search.add(evaluate(size))
         while not search.is_over:
-            if not is_proven and search.fits and search.predict(limit) == search.fits:
+            is_line = not is_proven and search.fits and len(search.evaluations) > search.degree
+            if is_line and search.predict(limit) == search.fits:
                 search.is_predicted = True
                 break
             if search.fits and not has_time():

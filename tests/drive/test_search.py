@@ -85,6 +85,24 @@ def test_any_rising_memory_is_searched_exactly(rises: list[int], limit: int) -> 
     assert searched(levels_of, limit, most=30)[0].fits == exhaustive(levels_of, limit, 30)
 
 
+@given(st.lists(EVENTS, min_size=1, max_size=6), st.integers(1, 40_000), st.booleans())
+def test_a_single_evaluation_predicts_where_it_tells_what_grows(
+    events: list[tuple[int, int, int]], limit: int, is_proven: bool
+) -> None:
+    """With what is fixed in each event, the second evaluation is that of the answer, up to 32 times."""
+    asked: list[int] = []
+
+    def evaluate(size: int) -> Evaluation:
+        asked.append(size)
+        levels: BytesByEvent = np.array([fixed + slope * size for fixed, slope, _ in events], dtype=float)
+        return Evaluation(size, int(levels.max()), levels, np.array([fixed for fixed, *_ in events], float))
+
+    found = largest_that_fits(evaluate, limit, starts=(13, 26), most=MOST, is_proven=is_proven)
+    expected = exhaustive(lambda size: [fixed + slope * size for fixed, slope, _ in events], limit)
+    assert found.fits == expected
+    assert len(asked) <= (3 if expected <= 32 * 13 else 4)
+
+
 def test_a_peak_on_a_line_is_predicted_though_events_grow_in_number() -> None:
     found, asked = searched(lambda size: [0] * size + [100 + 7 * size], 1000)
     assert (found.fits, asked) == (128, [2, 4, 128, 129])

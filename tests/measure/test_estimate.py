@@ -141,7 +141,7 @@ def test_a_model_that_needs_data_is_refused_with_the_operators_name(tmp_path: Pa
     assert "Traceback" not in ended.stdout + ended.stderr
     runs = runs_of(tmp_path)
     assert runs["search"].info.status == "FAILED"
-    assert runs["DPSGDTrainer_picks_by_data_bs2_seq1"].data.tags["dpprof.failure"] == "error"
+    assert runs["DPSGDTrainer_picks_by_data_bs13_seq1"].data.tags["dpprof.failure"] == "error"
 
 
 def test_fit_counts_what_is_in_doubt_as_needed(tmp_path: Path) -> None:
