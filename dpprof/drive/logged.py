@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from dpprof.drive.advise import Advise
-from dpprof.drive.campaign import Campaign, RunOne, Stage
+from dpprof.drive.campaign import Campaign, Stage
 from dpprof.drive.fit import Fit
 from dpprof.drive.plan import Plan
 from dpprof.record.figures.results import FINISHED, KILLED, Result
@@ -25,7 +25,7 @@ class Logged(Campaign):
 
     def stages(self) -> Iterator[Stage]:
         """Yield the results unchanged."""
-        yield Stage([partial(_as_it_is, result) for result in self.kept], at_a_time=1)
+        yield Stage([partial(lambda kept, run_one: [kept], result) for result in self.kept], at_a_time=1)
 
     @property
     def status(self) -> str:
@@ -50,7 +50,3 @@ class Logged(Campaign):
             return Summary(text, files)
         rows = json.loads((place / f"{self.kind}.json").read_text(encoding="utf-8"))
         return Summary(text, files, {name: [row[name] for row in rows] for name in rows[0]})
-
-
-def _as_it_is(result: Result, run_one: RunOne) -> list[Result]:
-    return [result]

@@ -72,17 +72,14 @@ def write_run_reports(result: Result) -> None:
     known, found = _read(folder), {}
     for report in RUN_REPORTS:
         written = known.get(report.file)
-        if written is None or not _is_current(written, report, folder):
+        there = written is not None and all((folder.path / name).exists() for name in written.files)
+        if written is None or written.version != report.version or not there:
             files = [path.relative_to(folder.path).as_posix() for path in report.write(result)]
             written = _Written(report.version, files)
         found[report.file] = written
     if found != known:
         versions = {name: asdict(written) for name, written in found.items()}
         write_text(folder.reports, json.dumps(versions, indent=1))
-
-
-def _is_current(written: _Written, report: Report, folder: RunFolder) -> bool:
-    return written.version == report.version and all((folder.path / name).exists() for name in written.files)
 
 
 def _read(folder: RunFolder) -> dict[str, _Written]:

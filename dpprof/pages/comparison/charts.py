@@ -135,12 +135,8 @@ def _drawn_line(line: Line, x: svg.Scale, y: svg.Scale, dash: str) -> Markup:
             color,
             line.trainer,
             f"{line.model}, {line.place}",
-            _point_in_words(line, at, value),
+            f"{_TITLES[line.along]} {at}: {number(value)} {_UNITS[line.metric]}",
         )
         for point, at, value in zip(points, line.x, line.y, strict=True)
     ]
     return svg.element("g", svg.line(points, color=color, dash=dash), *marks, data_trainer=line.trainer)
-
-
-def _point_in_words(line: Line, at: int, value: float) -> str:
-    return f"{_TITLES[line.along]} {at}: {number(value)} {_UNITS[line.metric]}"

@@ -224,14 +224,10 @@ def counter_table(rows: Sequence[beside.CounterRow], title: str = "") -> doc.Tab
         ("kernel ms", number, lambda row: row.kernel_ms),
     ]
     for i, (name, _, _) in enumerate(beside.EXPECTED.values()):
-        columns.append((f"{name} [MiB]", number, partial(_moved_mib, index=i)))
+        columns.append((f"{name} [MiB]", number, partial(lambda i, row: row.moved[i].mib, i)))
         columns.append(("x", doc.figure, partial(_moved_ratio, index=i)))
     columns.append(("DRAM / ledger", number, lambda row: row.dram_to_ledger))
     return doc.table_of(rows, columns, title, name="counters")
-
-
-def _moved_mib(row: beside.CounterRow, index: int) -> float | None:
-    return row.moved[index].mib
 
 
 def _moved_ratio(row: beside.CounterRow, index: int) -> str:

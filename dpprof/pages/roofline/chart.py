@@ -99,7 +99,8 @@ def roofline_chart(roofline: Roofline) -> Chart | None:
 
     Symbols stand for phases; colours for trainers or, with a single one, for phases too.
     """
-    drawn = [(s, row) for s in roofline.sections for row in s.rows if _is_drawn(row)]
+    rows = ((s, row) for s in roofline.sections for row in s.rows if row.point.phase != STEP)
+    drawn = [(s, row) for s, row in rows if None not in (row.point.flop_per_s, row.point.intensity)]
     if not drawn:
         return None
     trainers = list(dict.fromkeys(section.trainer for section, _ in drawn))
@@ -127,10 +128,6 @@ def roofline_chart(roofline: Roofline) -> Chart | None:
     colors = {phase: "var(--page)" if by_trainer else PHASE_COLORS[phase] for phase in phases}
     keys = [Keyed(phase, svg.key(_symbol(phase), color)) for phase, color in colors.items()]
     return Chart(svg.chart(label, *children, name="roofline", height=_HEIGHT), legend=[*legend, *keys])
-
-
-def _is_drawn(row: RooflineRow) -> bool:
-    return row.point.phase != STEP and row.point.flop_per_s is not None and row.point.intensity is not None
 
 
 def _symbol(phase: str) -> str:
