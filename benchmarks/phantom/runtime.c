@@ -119,7 +119,7 @@ SHOWN const char *cudaGetErrorName(cudaError_t e) { return cudaGetErrorString(e)
 
 /* ---- memory ---- */
 
-/* Ranges of addresses: of the device, between FIRST and LAST, and of pinned main memory. */
+/* Ranges of addresses: of the device, from LAST down to FIRST as a driver's, and of pinned main memory. */
 struct range {
     char *at;
     size_t bytes;
@@ -127,7 +127,7 @@ struct range {
 };
 static struct range *on_device, *pinned;
 static const uintptr_t FIRST = 0x100000000000, LAST = 0x500000000000;
-static uintptr_t next_address = FIRST;
+static uintptr_t lowest_address = LAST;
 
 static int is_of_device(const void *p) { return (uintptr_t)p >= FIRST && (uintptr_t)p < LAST; }
 
@@ -156,7 +156,7 @@ static size_t forget(struct range **list, const void *at) {
 SHOWN cudaError_t cudaMalloc(void **p, size_t bytes) {
     bytes = (bytes + PAGE - 1) / PAGE * PAGE;
     if (!take(bytes)) return cudaErrorMemoryAllocation;
-    uintptr_t at = __atomic_fetch_add(&next_address, bytes + PAGE, __ATOMIC_SEQ_CST);
+    uintptr_t at = __atomic_sub_fetch(&lowest_address, bytes + PAGE, __ATOMIC_SEQ_CST);
     *p = mmap((void *)at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     if (*p == MAP_FAILED) abort();
     remember(&on_device, *p, bytes);

@@ -21,6 +21,8 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 
 from dpprof.config.device_times import SCHEMA, TIMES, CollectiveTimes, DeviceTimes, OperatorTimes
 from dpprof.config.experiment import ExperimentConfig
@@ -32,6 +34,7 @@ from dpprof.measure.passes.machine import (
     copy_bytes_per_s,
     issue_s,
     matmul_flop_per_s,
+    wait,
 )
 from dpprof.measure.passes.traffic import tensors_in
 from dpprof.measure.place import place_in
@@ -45,7 +48,12 @@ SOURCE = "measured by dpprof calibrate"
 # Inputs of one operator exceed this many bytes together, in at most so many copies.
 _CACHED_BYTES, _MOST_COPIES = 2**26, 32
 # One takes about so long a round, has at most so many runs, and keeps at most so many bytes of results.
-_SECONDS, _MOST_RUNS, _HELD_BYTES, _ROUNDS = 0.02, 1000, 2**28, 2
+_SECONDS, _MOST_RUNS, _HELD_BYTES, _ROUNDS = 0.015, {"cpu": 1000, "cuda": 50}, 2**28, 2
+# Cycles that a GPU sleeps for each run: longer than a host takes to issue an operator and its backward pass.
+_SLEEP_CYCLES = 400_000
+# Results from so many bytes on come several at a time, after a pause, as in a step: a system may take back
+# memory that lies free.
+_LARGE_BYTES, _LARGE_RUNS, _PAUSE_S = 2**30, 3, 2.0
 # Numbers drawn at random, which larger tensors repeat.
 _DRAWN = 2**20
 # Larger ones are left out, by the device's speed.
@@ -103,14 +111,15 @@ def measure(device: str, say: Callable[[str], None]) -> DeviceTimes:
         gb_per_s=copy_bytes_per_s(device, COPY_BYTES[device]) / 1e9,
         operators=[OperatorTimes(*key, SOURCE, points) for key, points in found.items()],
         launch_us=smallest_us,
-        issue_us=max(0.0, 1e6 * issue_s() - smallest_us * (device == "cpu")),
+        issue_us=max(0.0, 1e6 * issue_s(device) - smallest_us * (device == "cpu")),
         versions={"torch": torch.__version__},
         others_pct=None if others is None or others_now is None else 100 * (others_now - others) / seconds,
     )
 
 
 def _collectives(world_size: int, device: str) -> Iterator[CollectiveTimes]:
-    """Time the collectives among all ranks, by the bytes of the whole tensor."""
+    """Time the collectives among all ranks, by the bytes of the whole tensor; FSDP2's with its hooks."""
+    around = _of_small_layers(device)
     for name in (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER):
         points: list[list[float]] = []
         for power in range(10, 27, 2):
@@ -122,15 +131,36 @@ def _collectives(world_size: int, device: str) -> Iterator[CollectiveTimes]:
                 ALL_GATHER: partial(dist.all_gather_into_tensor, whole, part),
                 REDUCE_SCATTER: partial(dist.reduce_scatter_tensor, part, whole),
             }[name]
-            for _ in range(7):
-                _wait(device)
+            for _ in range(7 if power > 20 else 25):
+                wait(device)
                 dist.barrier()
                 start = time.perf_counter()
                 run()
-                _wait(device)
+                wait(device)
                 taken.append(time.perf_counter() - start)
             points.append([whole.nbytes, 1e6 * statistics.median(taken[1:])])
+        points = [[size, us + max(0.0, around.get(name, 0.0) - points[0][1])] for size, us in points]
         yield CollectiveTimes(name, world_size, SOURCE, points)
+
+
+def _of_small_layers(device: str) -> dict[str, float]:
+    """Time a gather (in forward) and a reduction (in backward, after a gather) of FSDP2, by small layers."""
+    us, mesh = [], init_device_mesh(device, (dist.get_world_size(),))
+    for is_sharded in (False, True):
+        layers = torch.nn.Sequential(*(torch.nn.Linear(64, 64, device=device) for _ in range(8)))
+        for module in (*layers, layers) * is_sharded:
+            fully_shard(module, mesh=mesh)
+        taken = []
+        for _ in range(25):
+            start, output = time.perf_counter(), layers(torch.ones(64, 64, device=device))
+            wait(device)
+            middle = time.perf_counter()
+            output.sum().backward()
+            wait(device)
+            taken.append((middle - start, time.perf_counter() - middle))
+        us.append([1e6 * statistics.median(each) / len(layers) for each in zip(*taken[1:], strict=True)])
+    forward, backward = (sharded - whole for whole, sharded in zip(*us, strict=True))
+    return {ALL_GATHER: forward, REDUCE_SCATTER: backward - forward}
 
 
 def counted(case: Case, device: str) -> OperatorCall:
@@ -154,8 +184,12 @@ def seconds_of(case: Case, device: str) -> float:
     inputs = itertools.cycle([case.prepare(*(each.clone() for each in made)) for _ in range(copies)])
     case.work(*next(inputs))
     once, size = _run(case, inputs, 1, device)
-    times = int(min(_SECONDS / once, _HELD_BYTES / max(size, 1), _MOST_RUNS))
-    return [_run(case, inputs, max(1, times), device)[0] for _ in range(2)][-1]
+    large = size >= _LARGE_BYTES
+    most = min(_SECONDS / once, _HELD_BYTES / max(size, 1), _MOST_RUNS[device])
+    times = _LARGE_RUNS if large else int(most) or 1
+    _run(case, inputs, times, device)
+    time.sleep(_PAUSE_S * large)
+    return _run(case, inputs, times, device)[0]
 
 
 def _numbers(shape: Shape, device: str) -> Tensor:
@@ -166,48 +200,50 @@ def _numbers(shape: Shape, device: str) -> Tensor:
 
 
 def _run(case: Case, inputs: Iterator[tuple[Any, ...]], times: int, device: str) -> tuple[float, int]:
-    """Run an operator so many times; return the seconds of one run, and the bytes of its results."""
-    _wait(device)
+    """Run an operator so many times; return the seconds of one run, and the bytes of its results.
+
+    A GPU sleeps until the host has issued them: a small operator takes less time on it than on the host.
+    """
+    wait(device)
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(2 * (device == "cuda"))]
+    if events:
+        torch.cuda._sleep(_SLEEP_CYCLES * times)
+        events[0].record()
     start = time.perf_counter()
     held = [case.work(*next(inputs)) for _ in range(times)]
+    for event in events[1:]:
+        event.record()
     size = sum(each.nbytes for each in tensors_in(held[:1]))
     held.clear()
-    _wait(device)
-    return (time.perf_counter() - start) / times, size
-
-
-def _wait(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.synchronize()
+    wait(device)
+    seconds = events[0].elapsed_time(events[1]) / 1e3 if events else time.perf_counter() - start
+    return seconds / times, size
 
 
 def cases(most_flops: float, most_bytes: float) -> Iterator[Case]:
     """Yield the operators and sizes to measure."""
-    yield from (case for case, flops in _products() if flops <= most_flops)
+    yield from _products(most_flops)
+    yield Case(_by_transposed, ((8, 32768, 64), (8, 1024, 64)))  # as per-sample gradients of an embedding
     for case in itertools.chain(_convolutions(), _of_rows(), _of_elements()):
         if sum(4 * torch.Size(shape).numel() for shape in case.shapes) <= most_bytes:
             yield case
 
 
-def _products() -> Iterator[tuple[Case, float]]:
-    """Yield products in the layouts of forward and of both gradients, with their FLOPs."""
+def _products(most_flops: float) -> Iterator[Case]:
+    """Yield products in the layouts of forward and of both gradients."""
     sides = (64, 256, 1024, 4096)
     alone = (size for size in itertools.product((*sides, 16384), sides, sides) if math.prod(size) >= 2**18)
     inner = [(64, 64, 64), (256, 256, 64), (256, 64, 256), (64, 1024, 256), (256, 1024, 256), (768, 3072, 64)]
     inner += [(512, 4608, 4), (2048, 512, 4), (256, 2304, 16), (64, 576, 256)]  # gradients of convolutions
     batched = itertools.product(((2,), (8,), (32,), (96,)), inner)
     for b, (m, n, k) in itertools.chain((((), size) for size in alone), batched):
-        flops = 2 * math.prod((*b, m, n, k))
-        yield Case(_by_transposed, ((*b, m, k), (*b, n, k))), flops
-        yield Case(_transposed_by, ((*b, k, m), (*b, k, n))), flops
+        if 2 * math.prod((*b, m, n, k)) <= most_flops and math.prod((*b, m, n)) <= 2**26:
+            yield Case(_by_transposed, ((*b, m, k), (*b, n, k)))
+            yield Case(lambda left, right: left.mT @ right, ((*b, k, m), (*b, k, n)))
 
 
 def _by_transposed(left: Tensor, right: Tensor) -> Tensor:
     return left @ right.mT
-
-
-def _transposed_by(left: Tensor, right: Tensor) -> Tensor:
-    return left.mT @ right
 
 
 def _convolutions() -> Iterator[Case]:
@@ -236,31 +272,29 @@ def _of_rows() -> Iterator[Case]:
             yield from _with_gradients(partial(F.softmax, dim=-1), (rows, columns))
             yield from _with_gradients(partial(F.log_softmax, dim=-1), (rows, columns))
             if columns <= 1024:
-                yield from _with_gradients(_layer_norm, (rows, columns), (columns,), (columns,))
+                shapes = (rows, columns), (columns,), (columns,)
+                yield from _with_gradients(lambda x, w, b: F.layer_norm(x, w.shape, w, b), *shapes)
     for batch, (channels, side) in itertools.product((2, 8), ((64, 56), (256, 56), (1024, 14), (2048, 7))):
-        yield from _with_gradients(_group_norm, (batch, channels, side, side), (channels,), (channels,))
+        norm, weight = (lambda x, w, b: F.group_norm(x, 32, w, b)), (channels,)
+        yield from _with_gradients(norm, (batch, channels, side, side), weight, weight)
     attend = partial(F.scaled_dot_product_attention, is_causal=True)
     for batch, heads, positions in itertools.product((2, 8), (4, 12), (64, 256, 512)):
         yield from _with_gradients(attend, *[(batch, heads, positions, 64)] * 3)
 
 
-def _layer_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return F.layer_norm(x, weight.shape, weight, bias)
-
-
-def _group_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return F.group_norm(x, 32, weight, bias)
-
-
 def _of_elements() -> Iterator[Case]:
     one_operand: tuple[Callable[[Tensor], Any], ...] = (
         *(torch.clone, torch.tanh, torch.exp, torch.linalg.vector_norm),
-        *(partial(torch.mul, other=0.5), partial(torch.sum, dim=0), partial(torch.sum, dim=1), _drop),
-        *(torch.randn_like, partial(Tensor.mul_, other=0.5), _transposed, partial(torch.sort, dim=-1)),
+        *(partial(torch.mul, other=0.5), partial(torch.sum, dim=0), partial(torch.sum, dim=1)),
+        *(torch.randn_like, partial(Tensor.mul_, other=0.5), partial(torch.sort, dim=-1)),
+        lambda x: x.T.contiguous(),
+        lambda x: torch.empty_like(x).bernoulli_(0.9),
     )
-    for power in range(12, 29, 4):  # the largest take memory that no step before has left
-        yield Case(torch.zeros_like, ((1,),), partial(_expanded, 2**power))
-    two_operands = (torch.add, torch.mul, Tensor.add_, Tensor.copy_, _update, _update_all)
+    for power in range(12, 29, 4):
+        yield Case(torch.zeros_like, ((1,),), partial(lambda size, x: (x.expand(size),), 2**power))
+    two_operands: list[Any] = [torch.add, torch.mul, Tensor.add_, Tensor.copy_]
+    two_operands.append(lambda x, y: torch._foreach_add_([x], [y]))
+    two_operands.append(lambda x, y: x.addcdiv_(x, y, value=-1e-3))
     for power in range(6, 14):
         square = (2**power, 2**power)
         yield from (Case(work, (square,)) for work in one_operand)
@@ -270,26 +304,6 @@ def _of_elements() -> Iterator[Case]:
         table, tokens = (_VOCABULARY, min(1024, 2**power)), (2**power,)
         yield Case(F.embedding, (tokens, table), _with_ids)
         yield Case(_gradient, (tokens, table), partial(_prepared, F.embedding, _with_ids))
-
-
-def _expanded(size: int, x: Tensor) -> tuple[Tensor]:
-    return (x.expand(size),)
-
-
-def _drop(x: Tensor) -> Tensor:
-    return torch.empty_like(x).bernoulli_(0.9)
-
-
-def _transposed(x: Tensor) -> Tensor:
-    return x.T.contiguous()
-
-
-def _update(x: Tensor, y: Tensor) -> Tensor:
-    return x.addcdiv_(x, y, value=-1e-3)
-
-
-def _update_all(x: Tensor, y: Tensor) -> None:
-    torch._foreach_add_([x], [y])
 
 
 def _with_ids(numbers: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:

@@ -108,7 +108,7 @@ def test_an_estimate_gives_the_allocators_peak(
 
 def test_the_ledger_knows_modules_in_backward(tmp_path: Path) -> None:
     """Backward runs in a thread of its own there."""
-    config = changed(CONFIG, trainer="DPSGDTrainer", passes="ledger").resolve(cuda_available=True)
+    config = changed(CONFIG, trainer="DPSGDTrainer", passes="clean,ledger").resolve(cuda_available=True)
     folder = folder_for(tmp_path, config)
     run_experiment(config, folder, print)
     per_sample = [t for t in known(folder.read_timeline()).tensors if t.category == "per_sample_gradients"]

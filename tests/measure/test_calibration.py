@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
+from torch._C._distributed_c10d import HashStore
 
 from dpprof.config.device_times import TIMES, DeviceTimes
 from dpprof.config.entry_points import CalibrateConfig
@@ -81,3 +83,16 @@ def test_measure_says_who_else_was_busy(monkeypatch: pytest.MonkeyPatch) -> None
     assert found.others_pct is None or found.others_pct < 1000  # ticks: short times are not exact
     assert json.dumps(asdict(found))
     assert CalibrateConfig().world_size == 1
+
+
+def test_fsdp2s_collectives_have_what_its_hooks_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    try:
+        around = calibration._of_small_layers("cpu")
+        monkeypatch.setattr(calibration, "_of_small_layers", lambda device: {"all_gather": 1e9})
+        smallest = {each.name: min(each.points)[1] for each in calibration._collectives(1, "cpu")}
+    finally:
+        dist.destroy_process_group()
+    assert min(around["all_gather"], around["reduce_scatter"]) > 0
+    assert smallest["all_gather"] == pytest.approx(1e9)
+    assert max(smallest["all_reduce"], smallest["reduce_scatter"]) < 1e9

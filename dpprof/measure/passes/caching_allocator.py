@@ -71,7 +71,7 @@ class CachingAllocator:
         self._free: _Pools = ([], [])
         # Parts of expandable segments that lack memory, by address.
         self._unmapped: _Pools = ([], [])
-        self._next_address = 0
+        self._lowest_address = 1 << 62
 
     def allocate(self, num_bytes: int) -> Block:
         """Return a block of at least so many bytes. Raises DeviceFull."""
@@ -109,20 +109,17 @@ class CachingAllocator:
     def _new(self, size: int, is_small: bool) -> Block | None:
         if self._expandable:
             return self._expanded(size, is_small)
-        if is_small:
-            segment = _SMALL_SEGMENT
-        else:
-            segment = _LARGE_SEGMENT if size < _OWN_SEGMENT else _whole(size, _SMALL_SEGMENT)
+        large = _LARGE_SEGMENT if size < _OWN_SEGMENT else _whole(size, _SMALL_SEGMENT)
+        segment = _SMALL_SEGMENT if is_small else large
         if self.reserved + segment > self._capacity:
             return None
         self.reserved += segment
         return Block(self._addresses(segment), segment, is_small)
 
     def _addresses(self, size: int) -> int:
-        """Return the first of so many unused addresses, at the beginning of a page."""
-        first = _whole(self._next_address, _LARGE_SEGMENT)
-        self._next_address = first + size
-        return first
+        """Return the first of so many addresses below all others, where an H100's driver (580) had them."""
+        self._lowest_address = (self._lowest_address - size) // _LARGE_SEGMENT * _LARGE_SEGMENT
+        return self._lowest_address
 
     def _release_unused(self) -> None:
         """Give back every segment without a block in use; of expandable ones, every such page."""

@@ -32,8 +32,8 @@ class AllocatedSteps:
 
     def __init__(self, changes: Sequence[Change], first: int) -> None:
         self._before, self._step = changes[:first], changes[first:]
-        held = _held({}, self._before)
-        after = _held(held, self._step)
+        held = {storage: num_bytes for storage, num_bytes in dict(self._before).items() if num_bytes}
+        after = {storage: num_bytes for storage, num_bytes in (held | dict(self._step)).items() if num_bytes}
         born = [storage for storage in after if storage not in held]
         gone = [storage for storage in held if storage not in after]
         # Storages that the step leaves, with those of the step before that it frees: alike, and in order.
@@ -91,16 +91,6 @@ def _by_size(after: dict[int, int], born: list[int], held: dict[int, int], gone:
     paired = set(pairs.values())
     rest = (new for new in born if new not in pairs), (old for old in gone if old not in paired)
     return pairs | dict(zip(*rest, strict=False))
-
-
-def _held(held: dict[int, int], changes: Sequence[Change]) -> dict[int, int]:
-    held = dict(held)
-    for storage, num_bytes in changes:
-        if num_bytes:
-            held[storage] = num_bytes
-        else:
-            held.pop(storage, None)
-    return held
 
 
 def _apply(allocator: CachingAllocator, blocks: dict[int, Block], changes: Sequence[Change]) -> int:

@@ -71,21 +71,22 @@ def fixed_computation(
 
 
 @cache
-def issue_s() -> float:
+def issue_s(device: str = "cpu") -> float:
     """Return what Python, autograd and the dispatcher take for an operator, on the host.
 
-    It is the fastest step of a network too small to compute anything, over its operators without views: its
-    processor time on one thread, as others may have the processors.
+    It is the fastest step of a network too small to compute anything, over its operators without views: on a
+    CPU, whose processors others may have, by the processor time of its one thread.
     """
-    compute = fixed_computation("cpu", sizes=(2, 4))
+    compute = fixed_computation(device, sizes=(2, 4))
+    now = time.thread_time if device == "cpu" else time.perf_counter
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with (operators := _Operators()):
         compute()
-    clock = [time.thread_time()]
+    clock = [now()]
     for _ in range(10 * _TRIES):
         compute()
-        clock.append(time.thread_time())
+        clock.append(now())
     torch.set_num_threads(threads)
     return min(end - start for start, end in pairwise(clock)) / operators.number
 
@@ -135,11 +136,15 @@ def _fastest(work: Callable[[], object], device: str) -> float:
     return min([_seconds(work, device) for _ in range(1 + _TRIES)][1:])
 
 
-def _seconds(work: Callable[[], object], device: str) -> float:
+def wait(device: str) -> None:
+    """Wait until a GPU has done what was issued."""
     if device == "cuda":
         torch.cuda.synchronize()
+
+
+def _seconds(work: Callable[[], object], device: str) -> float:
+    wait(device)
     start = time.perf_counter()
     work()
-    if device == "cuda":
-        torch.cuda.synchronize()
+    wait(device)
     return time.perf_counter() - start

@@ -29,7 +29,7 @@ BOUNDS_DOUBT = 0.2
 # Shares of a predicted time that need no mention.
 _SMALL_SHARE = 0.03
 # Factor by which a target's host may be slower or faster than the machine that estimates: assumed.
-_HOST_DOUBT = 1.5
+_HOST_DOUBT = 2.0
 
 
 def device_of(config: ExperimentConfig) -> Device | None:
@@ -142,20 +142,25 @@ class TimeRange(NamedTuple):
 def predicted_s(config: ExperimentConfig, ledger: LedgerResult) -> dict[str, TimeRange]:
     """Return the predicted time of each phase on the target; empty where nothing is predicted.
 
-    A phase takes as long as its operators, or as a GPU's host needs to issue them. What ranks send in forward
-    and backward overlaps with these on GPUs, except for the last collective; elsewhere it comes on top.
+    A phase takes as long as its operators, or until a GPU's host, which runs ahead, has issued them. What
+    ranks send in forward and backward overlaps with these on GPUs, but for the last one; else it is on top.
     """
     moved = ledger.moved(by=lambda row: row.phase)
     if not any(one.predicted_s for one in moved.values()):
         return {}
     found = {}
+    issued, ended = [0.0] * 3, [0.0] * 3
     for phase in ledger.phase_peak:
         one = moved.get(phase, Moved())
         taken = [(_sending_s(config, row), row.calls) for row in ledger.collectives if row.phase == phase]
         sent = sum(seconds for seconds, _ in taken)
         last = max((seconds / max(1, calls) for seconds, calls in taken), default=0.0)
-        hosts = (one.host_s, one.host_s / _HOST_DOUBT, one.host_s * _HOST_DOUBT)
-        times = [max(pair) for pair in zip((one.predicted_s, one.least_s, one.most_s), hosts, strict=True)]
+        before, on_device = ended, (one.least_s, one.predicted_s, one.most_s)
+        hosts = (one.host_s / _HOST_DOUBT, one.host_s, one.host_s * _HOST_DOUBT)
+        issued = [sum(pair) for pair in zip(issued, hosts, strict=True)]
+        ended = [max(b + t, i) for b, t, i in zip(before, on_device, issued, strict=True)]
+        least, middle, most = (end - start for start, end in zip(before, ended, strict=True))
+        times = (middle, min(least, middle), max(most, middle))
         if config.device == "cuda" and phase.startswith(("forward", "backward")):
             found[phase] = TimeRange(*(max(each, sent - last) + last for each in times))
         else:

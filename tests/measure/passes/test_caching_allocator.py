@@ -7,6 +7,7 @@ allocations of real steps, and to random ones, on devices with memory to spare a
 
 import gzip
 import json
+import lzma
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -25,11 +26,26 @@ ANSWERS: list[dict[str, Any]] = [
 ]
 
 
+# What torch 2.11 did on an H100 (driver 580) in thirteen steps. Addresses count blocks of 512 bytes.
+ON_AN_H100: list[tuple[str, int, int]] = json.loads(
+    lzma.decompress(Path(__file__).with_name("allocator_of_an_h100.json.xz").read_bytes())
+)
+
+
+class Rising(CachingAllocator):
+    """The stand-in for a device had each segment above the ones before."""
+
+    highest = 0
+
+    def _addresses(self, size: int) -> int:
+        first = self.highest
+        self.highest += -(-size // (20 * MIB)) * 20 * MIB
+        return first
+
+
 def replay(asked: dict[str, Any]) -> dict[str, Any]:
     """Answer as `benchmarks/phantom/replay.py` has torch answer."""
-    allocator = CachingAllocator(
-        asked["capacity"] * MIB or None, expandable="expandable_segments" in asked["conf"]
-    )
+    allocator = Rising(asked["capacity"] * MIB or None, expandable="expandable_segments" in asked["conf"])
     held: dict[int, Any] = {}
     levels = []
     is_full = False
@@ -51,6 +67,43 @@ def test_every_answer_is_torchs(asked: dict[str, Any]) -> None:
     """Bytes allocated and reserved after each request, and the end."""
     levels = [[allocated, reserved] for allocated, reserved, _ in asked["levels"]]
     assert replay(asked) == {"levels": levels, "is_full": asked["is_full"]}
+
+
+def test_every_address_is_that_on_an_h100(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the segments where the driver put them."""
+    allocator = CachingAllocator()
+    segments = iter([(512 * at, size) for what, at, size in ON_AN_H100 if what == "segment"])
+
+    def given(size: int) -> int:
+        address, num_bytes = next(segments)
+        assert size == num_bytes
+        return address
+
+    monkeypatch.setattr(allocator, "_addresses", given)
+    held: dict[int, Any] = {}
+    for what, at, size in ON_AN_H100:
+        if what == "allocate":
+            held[at] = allocator.allocate(size)
+            assert held[at].address == 512 * at
+        elif what == "free":
+            allocator.free(held.pop(at))
+    assert next(segments, None) is None
+    assert len(ON_AN_H100) > 10_000
+
+
+def test_segments_lie_where_so_much_is_reserved_as_on_an_h100() -> None:
+    """With the segments where the simulation puts them. Rising addresses need one more of 126 MiB."""
+    reserved = []
+    for allocator in (CachingAllocator(), Rising()):
+        held: dict[int, Any] = {}
+        for what, at, size in ON_AN_H100:
+            if what == "allocate":
+                held[at] = allocator.allocate(size)
+            elif what == "free":
+                allocator.free(held.pop(at))
+        reserved.append(allocator.reserved)
+    on_an_h100 = sum(size for what, _, size in ON_AN_H100 if what == "segment")
+    assert reserved == [on_an_h100, on_an_h100 + 126 * MIB]
 
 
 def test_some_answers_have_retries_and_some_end_out_of_memory() -> None:

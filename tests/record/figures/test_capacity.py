@@ -156,11 +156,16 @@ def taking(seconds: float, phase: str, host_s: float = 0.0) -> TrafficRow:
     return found
 
 
-def test_a_phase_takes_as_long_as_its_host() -> None:
-    found = ledger(taking(2, "forward"), taking(1, "noise", host_s=1.5))
+def test_a_phase_ends_when_its_host_has_issued_it() -> None:
+    found = ledger(taking(2, "forward"), taking(1, "noise", host_s=4))
     time = capacity.predicted_s(resolved(ON_H100), found)
-    assert time == {"forward": (2, 1, 6), "noise": (1.5, 1, 3)}, "the host may be half as fast again"
-    assert capacity.step_of(time) == (3.5, 2, 9)
+    assert time == {"forward": (2, 1, 6), "noise": (2, 1, 3)}, "the host may be twice or half as fast"
+    assert capacity.step_of(time) == (4, 2, 9)
+
+
+def test_a_host_runs_ahead_of_the_device() -> None:
+    found = ledger(taking(2, "forward"), taking(1, "noise", host_s=2))
+    assert capacity.predicted_s(resolved(ON_H100), found)["noise"].seconds == 1
 
 
 def test_what_ranks_send_overlaps_with_forward_and_backward_but_for_the_last() -> None:
