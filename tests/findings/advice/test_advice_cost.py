@@ -15,6 +15,7 @@ from dpprof.record.ledger import (
     HeldTensor,
     LedgerResult,
     PhasePeak,
+    Segments,
     StepTimeline,
     TrafficRow,
 )
@@ -120,6 +121,15 @@ def test_noise_in_place_needs_a_buffer_and_no_gradient_beside_the_sum() -> None:
     assert (found.name, found.saved, found.flops) == ("noise in place", 7 * buffer, 0)
     own = dataclasses.replace(made.config, trainer="DPBookKeepingTrainer")
     assert by_arithmetic(own, ledger_of(made), lives) == []
+
+
+@pytest.mark.parametrize(("expandable", "saved"), [(150, [40 * MIB]), (200, [])])
+def test_expandable_segments_are_named_where_they_take_less(expandable: int, saved: list[int]) -> None:
+    made = estimate(workload="example_workloads:mlp", model_size="auto", trainer="StandardTrainer")
+    ledger = ledger_of(made)
+    ledger.segments = Segments(reserved=200 * MIB, least=190 * MIB, expandable=expandable * MIB)
+    found = by_arithmetic(made.config, ledger, timeline(held(SUM, 100, [])))
+    assert [one.saved for one in found if one.name == "expandable segments"] == saved
 
 
 def test_a_chunked_vocabulary_keeps_one_sample_of_what_lies_before_the_loss() -> None:
