@@ -15,6 +15,10 @@ SCHEMA = 1
 ANY_GPU = "any GPU"
 # Name of the file that `dpprof calibrate` writes.
 TIMES = "times.json"
+# The precisions that it measures, and the types of numbers as tables have them. torch's tensors are float32
+# in TF32 too: it is how a GPU multiplies them, if it may.
+FP32, TF32, BF16 = "fp32", "tf32", "bf16"
+TYPES = {FP32: "float32", TF32: "tf32", BF16: "bfloat16"}
 # GPUs whose tables have what another one's lacks: the same chip with other memory.
 LIKE = {"H200": "H100", "A100-80GB": "A100-80GB-PCIe", "A100-40GB": "A100-80GB"}
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import count, takewhile
 
 from dpprof.config.budget import BudgetConfig
+from dpprof.config.device_times import FP32, TF32, TYPES
 from dpprof.config.devices import DEVICES
 from dpprof.config.training import LONGEST_NAME, MODEL_SIZES, PRECISIONS, TrainingConfig
 from dpprof.errors import ConfigError, refuse
@@ -48,7 +49,7 @@ class SweepConfig:
     model_sizes: str = setting(
         "auto", f"Model sizes: {', '.join(MODEL_SIZES)}; auto is 1b on CUDA and mini on the CPU."
     )
-    precisions: str = setting("fp32", f"Precisions: {', '.join(PRECISIONS)}.")
+    precisions: str = setting("fp32", f"Precisions: {', '.join(PRECISIONS)}; calibrate has {TF32} too.")
     repeats: int = setting(
         1,
         "How many times to measure every cell, round by round; shows how much runs vary.",
@@ -256,7 +257,28 @@ class CalibrateConfig:
         "auto is CUDA if available, else the CPU.",
         choices=fields(TrainingConfig)["device"].metadata["choices"],
     )
+    precisions: str = setting(
+        _AUTO,
+        f"Precisions: {', '.join(TYPES)}; auto is all of them on CUDA and {FP32} on the CPU.",
+    )
     world_size: int = setting(1, "Ranks to measure at once, and their collectives.", minimum=1, below=4097)
+
+    def __post_init__(self) -> None:
+        self.precisions_on(self.device)
+
+    def precisions_on(self, device: str) -> tuple[str, ...]:
+        """Return the precisions to measure on cpu or cuda, each once, or on auto. Raises ConfigError."""
+        on_cpu = [name for name in TYPES if name != TF32]
+        if self.precisions == _AUTO:
+            return (FP32,) if device == "cpu" else tuple(TYPES)
+        found = tuple(dict.fromkeys(name.strip() for name in self.precisions.split(",")))
+        if not set(found) <= TYPES.keys():
+            raise refuse("precisions", self.precisions, f"auto, or {', '.join(TYPES)} with commas between")
+        if device == "cpu" and TF32 in found:
+            raise refuse(
+                "precisions", self.precisions, f"{' and '.join(on_cpu)} on the CPU: {TF32} needs CUDA"
+            )
+        return found
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ import os
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -19,13 +20,24 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-from dpprof.config.device_times import SCHEMA, TIMES, CollectiveTimes, DeviceTimes, OperatorTimes
+from dpprof.config.device_times import (
+    BF16,
+    FP32,
+    SCHEMA,
+    TF32,
+    TIMES,
+    TYPES,
+    CollectiveTimes,
+    DeviceTimes,
+    OperatorTimes,
+)
 from dpprof.config.experiment import ExperimentConfig
+from dpprof.errors import DpprofError
+from dpprof.measure.calibration_cases import MOST_BYTES, MOST_FLOPS, Case, Shape, cases
 from dpprof.measure.passes.clock import Clock, OperatorCall, sizes_of
 from dpprof.measure.passes.ledger import Ledger
 from dpprof.measure.passes.machine import (
@@ -56,22 +68,22 @@ _SLEEP_CYCLES = 400_000
 _LARGE_BYTES, _LARGE_RUNS, _PAUSE_S = 2**30, 3, 2.0
 # Numbers drawn at random, which larger tensors repeat.
 _DRAWN = 2**20
-# Larger ones are left out, by the device's speed.
-_MOST_FLOPS, _MOST_BYTES = {"cpu": 1e10, "cuda": 2e13}, {"cpu": 2**27, "cuda": 2**32}
-_VOCABULARY = 32_000
-Shape = tuple[int, ...]
+# Compute capability of the first GPUs with units for TF32 and bf16.
+_AMPERE = (8, 0)
 
 
-class Case(NamedTuple):
-    """An operator, the shapes of random tensors, and what makes its arguments of these."""
+class _Asked(NamedTuple):
+    """A case in a precision, and the call that the ledger counts of it."""
 
-    work: Callable[..., Any]
-    shapes: tuple[Shape, ...]
-    prepare: Callable[..., tuple[Any, ...]] = lambda *tensors: tensors
+    precision: str
+    case: Case
+    call: OperatorCall
 
 
-def write_times(device: str, folder: Path, say: Callable[[str], None]) -> None:
-    """Measure the table of a device of this machine, and write it into a folder.
+def write_times(
+    device: str, folder: Path, say: Callable[[str], None], precisions: Sequence[str] = (FP32,)
+) -> None:
+    """Measure the table of a device of this machine, and write it into a folder after each round.
 
     Several ranks, by `torchrun`'s variables, do so at the same time, and time their collectives together.
     """
@@ -79,42 +91,117 @@ def write_times(device: str, folder: Path, say: Callable[[str], None]) -> None:
     parallel = DDP if world_size > 1 else NONE
     config = ExperimentConfig(device=device, parallel=parallel, world_size=world_size)
     ranks = Ranks(config, place_in(config))
-    times = measure(device, say if ranks.rank == 0 else lambda text: None)
-    ranks.meet()
-    with ranks.together():
-        collectives = list(_collectives(world_size, device)) if world_size > 1 else []
-    if ranks.rank == 0:
-        found = replace(times, collectives=collectives, ranks=world_size)
-        write_text(folder / TIMES, json.dumps(asdict(found)))
+    collectives: list[CollectiveTimes] = []
+    for times in measure(device, say if ranks.rank == 0 else lambda text: None, precisions):
+        if world_size > 1 and not collectives:
+            ranks.meet()
+            with ranks.together():
+                collectives = list(_collectives(world_size, device))
+        if ranks.rank == 0:
+            found = replace(times, collectives=collectives, ranks=world_size)
+            write_text(folder / TIMES, json.dumps(asdict(found)))
     ranks.leave()
 
 
-def measure(device: str, say: Callable[[str], None]) -> DeviceTimes:
-    """Measure the table of a device; `say` gets a line on each kind of operator."""
+def measure(
+    device: str, say: Callable[[str], None], precisions: Sequence[str] = (FP32,)
+) -> Iterator[DeviceTimes]:
+    """Measure the table of a device; yield it after each round, of which each has times no longer.
+
+    All precisions are in each round. `say` gets a line on each. Raises DpprofError if a GPU has none of them.
+    """
     began, others = time.perf_counter(), others_processor_s()
-    asked = [(case, counted(case, device)) for case in cases(_MOST_FLOPS[device], _MOST_BYTES[device])]
-    rounds: list[list[float]] = []
+    precisions = _possible(precisions, device, say)
+    asked = list(_asked(device, precisions))
+    taken, rates = [math.inf] * len(asked), None
     for number in range(1, _ROUNDS + 1):
-        say(f"timing {len(asked)} operators, round {number} of {_ROUNDS}")
-        rounds.append([1e6 * seconds_of(case, device) for case, _ in asked])
-    found: dict[tuple[str, str], list[list[float]]] = defaultdict(list)
-    for (_, call), taken in zip(asked, zip(*rounds, strict=True), strict=True):
-        kind = kind_of(call.name, call.is_dense)
-        found[kind, call.dtype].append([*sizes_of(call, kind), call.num_bytes, call.flops, min(taken)])
+        say(f"timing {len(asked)} operators in {', '.join(precisions)}, round {number} of {_ROUNDS}")
+        taken = [min(us, 1e6 * _timed(each, device)) for us, each in zip(taken, asked, strict=True)]
+        rates = rates or _rates(device, precisions)
+        found: dict[tuple[str, str], list[list[float]]] = defaultdict(list)
+        for (_, _, call), us in zip(asked, taken, strict=True):
+            kind = kind_of(call.name, call.is_dense)
+            found[kind, call.dtype].append([*sizes_of(call, kind), call.num_bytes, call.flops, us])
+        smallest_us = _smallest_us(found, device)
+        yield DeviceTimes(
+            schema=SCHEMA,
+            gpu=torch.cuda.get_device_name() if device == "cuda" else processor()["cpu"],
+            device=device,
+            tflops=rates.tflops,
+            gb_per_s=rates.gb_per_s,
+            operators=[OperatorTimes(*key, SOURCE, points) for key, points in found.items()],
+            launch_us=smallest_us,
+            issue_us=max(0.0, 1e6 * issue_s(device) - smallest_us * (device == "cpu")),
+            versions={"torch": torch.__version__},
+            others_pct=_others_pct(began, others),
+        )
+
+
+def _others_pct(began: float, others: float | None) -> float | None:
+    """Return how much of the processors others had since then, if that is known."""
     seconds, others_now = time.perf_counter() - began, others_processor_s()
-    smallest_us = min(found[ELEMENTWISE, "float32"])[-1]
-    return DeviceTimes(
-        schema=SCHEMA,
-        gpu=torch.cuda.get_device_name() if device == "cuda" else processor()["cpu"],
-        device=device,
-        tflops={"float32": matmul_flop_per_s(device, "fp32", MATRIX_ROWS[device]) / 1e12},
-        gb_per_s=copy_bytes_per_s(device, COPY_BYTES[device]) / 1e9,
-        operators=[OperatorTimes(*key, SOURCE, points) for key, points in found.items()],
-        launch_us=smallest_us,
-        issue_us=max(0.0, 1e6 * issue_s(device) - smallest_us * (device == "cpu")),
-        versions={"torch": torch.__version__},
-        others_pct=None if others is None or others_now is None else 100 * (others_now - others) / seconds,
-    )
+    return None if others is None or others_now is None else 100 * (others_now - others) / seconds
+
+
+def _possible(precisions: Sequence[str], device: str, say: Callable[[str], None]) -> list[str]:
+    """Return the precisions that a device has units for; say which are left out."""
+    lacking = {TF32, BF16} if device == "cuda" and torch.cuda.get_device_capability() < _AMPERE else set()
+    found = [each for each in precisions if each not in lacking]
+    if left_out := [each for each in precisions if each in lacking]:
+        say(f"left out, as this GPU has no units for it: {', '.join(left_out)}")
+    if not found:
+        raise DpprofError(f"precisions: this GPU has none of {', '.join(precisions)}")
+    return found
+
+
+@contextmanager
+def computing_in(precision: str) -> Iterator[None]:
+    """Let torch multiply and convolve float32 in TF32 on a GPU while entered, or only in float32."""
+    of_products, of_convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("high" if precision == TF32 else "highest")
+    torch.backends.cudnn.allow_tf32 = precision == TF32
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(of_products)
+        torch.backends.cudnn.allow_tf32 = of_convolutions
+
+
+def _asked(device: str, precisions: Sequence[str]) -> Iterator[_Asked]:
+    for precision in precisions:
+        with computing_in(precision):
+            for case in cases(precision, device, MOST_FLOPS[device], MOST_BYTES[device]):
+                call = counted(case, device)
+                yield _Asked(precision, case, call._replace(dtype=TYPES[TF32]) if precision == TF32 else call)
+
+
+def _timed(asked: _Asked, device: str) -> float:
+    with computing_in(asked.precision):
+        return seconds_of(asked.case, device)
+
+
+class _Rates(NamedTuple):
+    """The highest rates of a device: of products by type of numbers, and of a copy."""
+
+    tflops: dict[str, float]
+    gb_per_s: float
+
+
+def _rates(device: str, precisions: Sequence[str]) -> _Rates:
+    """Measure the rates; that of float32 always, which stands in for types that are not known."""
+    tflops = {}
+    for precision in dict.fromkeys((FP32, *precisions)):
+        with computing_in(precision):
+            tflops[TYPES[precision]] = matmul_flop_per_s(device, precision, MATRIX_ROWS[device]) / 1e12
+    return _Rates(tflops, copy_bytes_per_s(device, COPY_BYTES[device]) / 1e9)
+
+
+def _smallest_us(found: dict[tuple[str, str], list[list[float]]], device: str) -> float:
+    """Return the time of the smallest elementwise operator, in float32 if that is measured."""
+    for dtype in (TYPES[FP32], TYPES[BF16]):
+        if points := found.get((ELEMENTWISE, dtype)):
+            return min(points)[-1]
+    return 1e6 * seconds_of(Case(torch.add, ((64, 64),) * 2), device)
 
 
 def _collectives(world_size: int, device: str) -> Iterator[CollectiveTimes]:
@@ -165,7 +252,7 @@ def _of_small_layers(device: str) -> dict[str, float]:
 
 def counted(case: Case, device: str) -> OperatorCall:
     """Return the call that the ledger counts of an operator: of several, the one with the most work."""
-    inputs = case.prepare(*(torch.empty(shape, device=device) for shape in case.shapes))
+    inputs = case.prepare(*(torch.empty(shape, dtype=case.dtype, device=device) for shape in case.shapes))
     clock = Clock(DeviceTimes(SCHEMA, "", device, {"float32": 1.0}, 1.0, []))
     ledger = Ledger(device, clock=clock)
     with ledger, ledger.counting():
@@ -179,7 +266,7 @@ def seconds_of(case: Case, device: str) -> float:
     Results are kept, and freed together at the end, as the activations and gradients of a step are: memory
     that was given back costs the time to get it anew. The second time counts, as steps follow steps.
     """
-    made = [_numbers(shape, device) for shape in case.shapes]
+    made = [_numbers(shape, device, case.dtype) for shape in case.shapes]
     copies = min(_MOST_COPIES, 1 + _CACHED_BYTES // sum(each.nbytes for each in made))
     inputs = itertools.cycle([case.prepare(*(each.clone() for each in made)) for _ in range(copies)])
     case.work(*next(inputs))
@@ -192,10 +279,10 @@ def seconds_of(case: Case, device: str) -> float:
     return _run(case, inputs, times, device)[0]
 
 
-def _numbers(shape: Shape, device: str) -> Tensor:
+def _numbers(shape: Shape, device: str, dtype: torch.dtype | None) -> Tensor:
     """Return random numbers."""
     size = math.prod(shape)
-    drawn = torch.randn(min(size, _DRAWN), device=device)
+    drawn = torch.randn(min(size, _DRAWN), dtype=dtype, device=device)
     return drawn.repeat(math.ceil(size / _DRAWN))[:size].view(shape)
 
 
@@ -218,121 +305,3 @@ def _run(case: Case, inputs: Iterator[tuple[Any, ...]], times: int, device: str)
     wait(device)
     seconds = events[0].elapsed_time(events[1]) / 1e3 if events else time.perf_counter() - start
     return seconds / times, size
-
-
-def cases(most_flops: float, most_bytes: float) -> Iterator[Case]:
-    """Yield the operators and sizes to measure."""
-    yield from _products(most_flops)
-    yield Case(_by_transposed, ((8, 32768, 64), (8, 1024, 64)))  # as per-sample gradients of an embedding
-    for case in itertools.chain(_convolutions(), _of_rows(), _of_elements()):
-        if sum(4 * torch.Size(shape).numel() for shape in case.shapes) <= most_bytes:
-            yield case
-
-
-def _products(most_flops: float) -> Iterator[Case]:
-    """Yield products in the layouts of forward and of both gradients."""
-    sides = (64, 256, 1024, 4096)
-    alone = (size for size in itertools.product((*sides, 16384), sides, sides) if math.prod(size) >= 2**18)
-    inner = [(64, 64, 64), (256, 256, 64), (256, 64, 256), (64, 1024, 256), (256, 1024, 256), (768, 3072, 64)]
-    inner += [(512, 4608, 4), (2048, 512, 4), (256, 2304, 16), (64, 576, 256)]  # gradients of convolutions
-    batched = itertools.product(((2,), (8,), (32,), (96,)), inner)
-    for b, (m, n, k) in itertools.chain((((), size) for size in alone), batched):
-        if 2 * math.prod((*b, m, n, k)) <= most_flops and math.prod((*b, m, n)) <= 2**26:
-            yield Case(_by_transposed, ((*b, m, k), (*b, n, k)))
-            yield Case(lambda left, right: left.mT @ right, ((*b, k, m), (*b, k, n)))
-
-
-def _by_transposed(left: Tensor, right: Tensor) -> Tensor:
-    return left @ right.mT
-
-
-def _convolutions() -> Iterator[Case]:
-    """Yield the convolutions of residual networks and of patch embeddings."""
-    stages = ((64, 56), (128, 28), (256, 14), (512, 7), (64, 16), (128, 8), (256, 4), (512, 2))
-    kinds = [(3, 64, 7, 224, 2), (3, 768, 16, 224, 16), (256, 512, 1, 56, 2), (1024, 2048, 1, 14, 2)]
-    kinds += [(width, width, 3, side, 1) for width, side in stages]
-    kinds += [(width, 4 * width, 1, side, 1) for width, side in stages]
-    kinds += [(4 * width, width, 1, side, 1) for width, side in stages]
-    for batch, (inner, outer, filter_side, side, stride) in itertools.product((2, 8), kinds):
-        padding = 0 if stride == filter_side else filter_side // 2
-        work = partial(F.conv2d, stride=stride, padding=padding)
-        shapes = (batch, inner, side, side), (outer, inner, filter_side, filter_side)
-        yield from _with_gradients(work, *shapes)
-        if batch == 8:
-            for alone in range(2):
-                yield Case(_gradient, shapes, partial(_prepared, work, _as_given, alone=alone))
-        if outer == inner:
-            unfold = partial(F.unfold, kernel_size=filter_side, padding=padding)
-            yield from _with_gradients(unfold, (batch, inner, side, side))
-
-
-def _of_rows() -> Iterator[Case]:
-    for rows, columns in itertools.product((128, 1024, 8192, 65536), (64, 256, 1024, _VOCABULARY)):
-        if rows * columns <= 2**26:
-            yield from _with_gradients(partial(F.softmax, dim=-1), (rows, columns))
-            yield from _with_gradients(partial(F.log_softmax, dim=-1), (rows, columns))
-            if columns <= 1024:
-                shapes = (rows, columns), (columns,), (columns,)
-                yield from _with_gradients(lambda x, w, b: F.layer_norm(x, w.shape, w, b), *shapes)
-    for batch, (channels, side) in itertools.product((2, 8), ((64, 56), (256, 56), (1024, 14), (2048, 7))):
-        norm, weight = (lambda x, w, b: F.group_norm(x, 32, w, b)), (channels,)
-        yield from _with_gradients(norm, (batch, channels, side, side), weight, weight)
-    attend = partial(F.scaled_dot_product_attention, is_causal=True)
-    for batch, heads, positions in itertools.product((2, 8), (4, 12), (64, 256, 512)):
-        yield from _with_gradients(attend, *[(batch, heads, positions, 64)] * 3)
-
-
-def _of_elements() -> Iterator[Case]:
-    one_operand: tuple[Callable[[Tensor], Any], ...] = (
-        *(torch.clone, torch.tanh, torch.exp, torch.linalg.vector_norm),
-        *(partial(torch.mul, other=0.5), partial(torch.sum, dim=0), partial(torch.sum, dim=1)),
-        *(torch.randn_like, partial(Tensor.mul_, other=0.5), partial(torch.sort, dim=-1)),
-        lambda x: x.T.contiguous(),
-        lambda x: torch.empty_like(x).bernoulli_(0.9),
-    )
-    for power in range(12, 29, 4):
-        yield Case(torch.zeros_like, ((1,),), partial(lambda size, x: (x.expand(size),), 2**power))
-    two_operands: list[Any] = [torch.add, torch.mul, Tensor.add_, Tensor.copy_]
-    two_operands.append(lambda x, y: torch._foreach_add_([x], [y]))
-    two_operands.append(lambda x, y: x.addcdiv_(x, y, value=-1e-3))
-    for power in range(6, 14):
-        square = (2**power, 2**power)
-        yield from (Case(work, (square,)) for work in one_operand)
-        yield from (Case(work, (square, square)) for work in two_operands)
-        for work in (F.gelu, F.relu):
-            yield from _with_gradients(work, square)
-        table, tokens = (_VOCABULARY, min(1024, 2**power)), (2**power,)
-        yield Case(F.embedding, (tokens, table), _with_ids)
-        yield Case(_gradient, (tokens, table), partial(_prepared, F.embedding, _with_ids))
-
-
-def _with_ids(numbers: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
-    return (numbers.abs() * _VOCABULARY).long() % _VOCABULARY, table
-
-
-def _with_gradients(work: Callable[..., Tensor], *shapes: Shape) -> Iterator[Case]:
-    """Yield an operator, and its gradients by all of its tensors."""
-    yield Case(work, shapes)
-    yield Case(_gradient, shapes, partial(_prepared, work, _as_given))
-
-
-def _as_given(*tensors: Tensor) -> tuple[Tensor, ...]:
-    return tensors
-
-
-def _prepared(
-    work: Callable[..., Tensor],
-    prepare: Callable[..., tuple[Tensor, ...]],
-    *tensors: Tensor,
-    alone: int | None = None,
-) -> tuple[Any, ...]:
-    """Run forward; return its output, a gradient of it, and the inputs with gradients: all, or one alone."""
-    inputs = prepare(*tensors)
-    chosen = inputs if alone is None else inputs[alone : alone + 1]
-    floating = [each.requires_grad_() for each in chosen if each.is_floating_point()]
-    output = work(*inputs)
-    return output, torch.ones_like(output), floating
-
-
-def _gradient(output: Tensor, gradient: Tensor, inputs: list[Tensor]) -> Any:
-    return torch.autograd.grad(output, inputs, gradient, retain_graph=True)

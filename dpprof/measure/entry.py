@@ -1,6 +1,6 @@
 """The measuring process: runs the experiment of one run folder and writes the results there.
 
-    python -m dpprof.measure [--counted-step | --check | --calibrate DEVICE] RUN_FOLDER
+    python -m dpprof.measure [--counted-step | --check | --calibrate DEVICE [PRECISIONS]] RUN_FOLDER
 
 Reads `config.json`, which needs only the settings that differ from their defaults. Deletes earlier results,
 writes `record.json` after each pass, and `error.json` if the clean pass fails. The exit code is 0 if the
@@ -13,8 +13,11 @@ An experiment with several ranks runs one such process per rank, started by dppr
 writes to the folder itself, every other rank to a folder within it (`RunFolder.rank`). The exit code is then
 1 if any pass failed, since the other ranks wait for this one.
 
-With `--check` the folder names a workload to check (`record/check.py`) and receives the answer. With
-`--calibrate` it receives the times of a device, `cpu` or `cuda`; several ranks also time their collectives.
+With `--check` the folder names a workload to check (`record/check.py`) and receives the answer.
+
+With `--calibrate` it receives the times of a device, `cpu` or `cuda`, after each of two rounds. PRECISIONS
+are such as `fp32,tf32`; by default they are fp32, tf32 and bf16 on a GPU, and fp32 on a CPU. Several ranks
+also time their collectives. It needs torch, Opacus, numpy and psutil alone.
 """
 
 import importlib.util
@@ -41,7 +44,7 @@ from dpprof.vocabulary.messages import SAID, is_oom
 
 _COUNTED_STEP = "--counted-step"
 _CHECK = "--check"
-_CALIBRATE = "--calibrate"
+_CALIBRATE, _ALL = "--calibrate", "auto"
 _LONGEST_TRACEBACK = 100_000
 # Signals received to end the measurement.
 _received: list[int] = []
@@ -182,13 +185,17 @@ def check_workload(folder: CheckFolder) -> int:
     return _done(lambda: folder.answer(_checked(*folder.read_asked())))
 
 
-def calibrate(device: str, folder: Path) -> int:
-    """Measure the times of a device and return the exit code."""
+def calibrate(device: str, precisions: str, folder: Path) -> int:
+    """Measure the times of a device, in precisions as `CalibrateConfig` has them; return the exit code."""
 
     def calibrated() -> None:
+        from dpprof.config.entry_points import CalibrateConfig
+
+        chosen = CalibrateConfig(precisions=precisions).precisions_on(device)
+
         from dpprof.measure.calibration import write_times
 
-        write_times(device, folder, say)
+        write_times(device, folder, say, chosen)
 
     return _done(calibrated)
 
@@ -268,12 +275,13 @@ def prepare() -> None:
 
 def main() -> int:
     """Run `python -m dpprof.measure` and return the exit code."""
-    if sys.argv[1:2] == [_CALIBRATE] and len(sys.argv) == 4:
+    if sys.argv[1:2] == [_CALIBRATE] and len(sys.argv) in (4, 5):
+        device, *precisions, folder = sys.argv[2:]
         prepare()
-        return calibrate(sys.argv[2], Path(sys.argv[3]))
+        return calibrate(device, precisions[0] if precisions else _ALL, Path(folder))
     folders = [argument for argument in sys.argv[1:] if argument not in (_COUNTED_STEP, _CHECK)]
-    if len(folders) != 1:
-        how = f"[{_COUNTED_STEP} | {_CHECK} | {_CALIBRATE} DEVICE]"
+    if len(folders) != 1 or _CALIBRATE in folders:
+        how = f"[{_COUNTED_STEP} | {_CHECK} | {_CALIBRATE} DEVICE [PRECISIONS]]"
         print(f"usage: python -m dpprof.measure {how} RUN_FOLDER", file=sys.stderr)
         return 2
     prepare()

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,17 +14,19 @@ from torch._C._distributed_c10d import HashStore
 from dpprof.config.device_times import TIMES, DeviceTimes
 from dpprof.config.entry_points import CalibrateConfig
 from dpprof.drive import calibrate as driving
-from dpprof.measure import calibration
-from dpprof.measure.calibration import Case, cases, counted, measure, seconds_of, write_times
+from dpprof.measure import calibration, calibration_cases
+from dpprof.measure.calibration import counted, measure, seconds_of, write_times
+from dpprof.measure.calibration_cases import Case, cases
 from dpprof.measure.passes.clock import Clock
 from dpprof.tracking.store import KIND_TAG
 from dpprof.vocabulary.operator_kinds import STAND_IN, kind_of
 
 
+@cache
 def small() -> list[Case]:
     """Of each kind the case with the fewest numbers."""
     found: dict[tuple[str, bool], Case] = {}
-    for case in cases(1e9, 2**24):
+    for case in cases("fp32", "cpu", 1e9, 2**24):
         call = counted(case, "cpu")
         found.setdefault((kind_of(call.name, call.is_dense), len(case.shapes) > 1), case)
     return list(found.values())
@@ -41,7 +44,9 @@ def test_every_kind_that_needs_a_stand_in_is_measured() -> None:
 def test_the_time_is_that_of_the_operator() -> None:
     quick, slow = (seconds_of(Case(torch.mm, ((side, side),) * 2), "cpu") for side in (32, 512))
     assert 0 < quick < slow
-    gradient = next(case for case in calibration._with_gradients(F.relu, (4, 4)) if case.work is not F.relu)
+    gradient = next(
+        case for case in calibration_cases._with_gradients(F.relu, (4, 4)) if case.work is not F.relu
+    )
     output, above, (x,) = gradient.prepare(torch.randn(4, 4))
     (found,) = gradient.work(output, above, [x])
     assert torch.equal(found, above * (x > 0))
@@ -49,13 +54,13 @@ def test_the_time_is_that_of_the_operator() -> None:
 
 def test_a_table_of_few_cases_predicts_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     few = small()
-    monkeypatch.setattr(calibration, "cases", lambda flops, num_bytes: iter(few))
+    monkeypatch.setattr(calibration, "cases", lambda *asked: iter(few))
     monkeypatch.setattr(calibration, "COPY_BYTES", {"cpu": 2**20})
     monkeypatch.setattr(calibration, "MATRIX_ROWS", {"cpu": 128})
     said: list[str] = []
     write_times("cpu", tmp_path, said.append)
     times = DeviceTimes.read(tmp_path / TIMES)
-    assert said == [f"timing {len(few)} operators, round {number} of 2" for number in (1, 2)]
+    assert said == [f"timing {len(few)} operators in fp32, round {number} of 2" for number in (1, 2)]
     assert {each.kind for each in times.operators} >= STAND_IN.keys()
     assert times.issue_us > 0
     assert times.versions == {"torch": torch.__version__}
@@ -76,10 +81,10 @@ def test_a_table_of_few_cases_predicts_them(tmp_path: Path, monkeypatch: pytest.
 
 def test_measure_says_who_else_was_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     few = [case for case in small() if case.work is torch.add][:1]
-    monkeypatch.setattr(calibration, "cases", lambda flops, num_bytes: iter(few))
+    monkeypatch.setattr(calibration, "cases", lambda *asked: iter(few))
     monkeypatch.setattr(calibration, "COPY_BYTES", {"cpu": 2**20})
     monkeypatch.setattr(calibration, "MATRIX_ROWS", {"cpu": 128})
-    found = measure("cpu", lambda text: None)
+    *_, found = measure("cpu", lambda text: None)
     assert found.others_pct is None or found.others_pct < 1000  # ticks: short times are not exact
     assert json.dumps(asdict(found))
     assert CalibrateConfig().world_size == 1

@@ -5,6 +5,8 @@ rates) over the efficiency of the nearest measured sizes of its kind. The table 
 each of its points is predicted from the others, also without all those nearby, and the error that four of
 five keep to at a distance is the range of a prediction there. A phase takes as long as its operators on the
 device, or as the host needs to issue them, whichever is longer; on a CPU both add up.
+
+TF32 is a type of numbers of its own, in which a GPU multiplies or convolves float32 if torch lets it.
 """
 
 import math
@@ -15,9 +17,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor
 
-from dpprof.config.device_times import ANY_GPU, LIKE, DeviceTimes, OperatorTimes
+from dpprof.config.device_times import ANY_GPU, FP32, LIKE, TF32, TYPES, DeviceTimes, OperatorTimes
 from dpprof.config.devices import DEVICES
 from dpprof.measure.passes.machine import issue_s
 from dpprof.measure.passes.traffic import tensors_in
@@ -41,8 +44,9 @@ Floats = npt.NDArray[np.float64]
 class OperatorCall(NamedTuple):
     """One call of an operator, as far as its time depends on it.
 
-    `dtype` is that of its first floating tensor, `shapes` are those of its tensor arguments, without those in
-    lists. `is_dense` is False if the elements of one do not lie in order, as after a transposition.
+    `dtype` is that of its first floating tensor, or `tf32` (`as_computed`). `shapes` are those of its tensor
+    arguments, without those in lists. `is_dense` is False if the elements of one do not lie in order, as
+    after a transposition.
     """
 
     name: str
@@ -67,6 +71,32 @@ def call_of(name: str, args: tuple[Any, ...], num_bytes: int, flops: int) -> Ope
         num_bytes=num_bytes,
         flops=flops,
     )
+
+
+def as_computed(call: OperatorCall) -> OperatorCall:
+    """Return a call on a GPU with the type that it computes in: `tf32` where torch now lets float32 use it.
+
+    That goes for products and convolutions. Fused attention in float32 asks for no permission: its kernel
+    always makes a product of three in TF32, which is as exact as float32.
+    """
+    if call.dtype != TYPES[FP32]:
+        return call
+    kind = kind_of(call.name, call.is_dense)
+    is_convolution = kind.startswith(CONVOLUTION)
+    if (is_convolution or kind == PRODUCT) and _allows_tf32(is_convolution=is_convolution):
+        return call._replace(dtype=TYPES[TF32])
+    return call
+
+
+def _allows_tf32(*, is_convolution: bool) -> bool:
+    try:
+        if is_convolution:
+            return torch.backends.cudnn.allow_tf32
+        return torch.get_float32_matmul_precision() != "highest"
+    except RuntimeError:  # it was set by torch's newer names, which these do not know
+        if is_convolution:
+            return bool(torch.backends.cudnn.conv.fp32_precision == TF32)  # type: ignore[attr-defined]
+        return torch.backends.cuda.matmul.fp32_precision == TF32
 
 
 class _Kind:
@@ -146,6 +176,8 @@ class Clock:
 
     def add(self, call: OperatorCall, row: TrafficRow) -> None:
         """Add a call's time to its operator's. On a CPU, what Python and autograd take comes on top."""
+        if self._is_gpu:
+            call = as_computed(call)
         if call not in self.known:
             self.known[call] = self._predict(call)
         seconds, error, assumed = self.known[call]
@@ -171,7 +203,8 @@ class Clock:
 
     def _predict(self, call: OperatorCall) -> tuple[float, float, str]:
         """Return a call's seconds, their relative error, and what they assume, if anything."""
-        kind, dtype = kind_of(call.name, call.is_dense), call.dtype or "float32"
+        kind, asked = kind_of(call.name, call.is_dense), call.dtype or TYPES[FP32]
+        dtype = TYPES[FP32] if asked == TYPES[TF32] and (kind, asked) not in self._tables else asked
         flop_per_s = 1e12 * self._tflops.get(dtype, self._tflops["float32"])
         least = max(call.num_bytes / (1e9 * self._gb_per_s), call.flops / flop_per_s)
         used, error = kind, 0.0
@@ -188,7 +221,7 @@ class Clock:
         except (ValueError, IndexError, ZeroDivisionError):  # a form that is not known
             return least, 2 * _OF_STAND_IN, f"{kind} by bytes and FLOPs"
         efficiency, own_error = self._kinds[key].at(sizes)
-        as_what = [used] * (used != kind) + [f"in {known[0]}"] * (known[0] != dtype)
+        as_what = [used] * (used != kind) + [f"in {known[0]}"] * (known[0] != asked)
         as_what += [f"on {table.gpu}"] * (table.gpu != self.source or table.gpu == ANY_GPU)
         assumed = f"{kind} as {' '.join(as_what)}" if as_what else ""
         return max(least / efficiency, self._launch_s), error + own_error, assumed

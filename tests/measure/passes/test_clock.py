@@ -1,6 +1,9 @@
 """Predicted times of operators: exact where measured, wider farther away, and said where assumed."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,7 +11,7 @@ from torch import Tensor
 
 from dpprof.config.device_times import CollectiveTimes, DeviceTimes, OperatorTimes
 from dpprof.config.devices import DEVICES
-from dpprof.measure.passes.clock import Clock, OperatorCall, call_of, clock_of, sizes_of
+from dpprof.measure.passes.clock import Clock, OperatorCall, as_computed, call_of, clock_of, sizes_of
 from dpprof.record.ledger import CollectiveRow, TrafficRow
 from dpprof.vocabulary.operator_kinds import STAND_IN, kind_of
 
@@ -90,10 +93,124 @@ def test_a_kernel_takes_at_least_its_launch() -> None:
 def test_what_is_assumed_is_said_and_widens_the_range(name: str, dtype: str, told: str) -> None:
     clock = Clock(table())
     shapes = ((2, 8, 10, 10), (16, 8, 3, 3)) if "convolution" in name else call().shapes
-    row = predicted(clock, call(name, dtype=dtype, shapes=shapes))
+    with allowing(products=False, convolutions=False):
+        row = predicted(clock, call(name, dtype=dtype, shapes=shapes))
     assert list(clock.assumed) == ([told] if told else [])
     if " as " in told and "float32" not in told:
         assert row.most_s / row.predicted_s >= math.exp(0.3)
+
+
+@contextmanager
+def allowing(*, products: bool, convolutions: bool) -> Iterator[None]:
+    """Let torch use TF32, by its usual switches."""
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("high" if products else "highest")
+    torch.backends.cudnn.allow_tf32 = convolutions
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        torch.backends.cudnn.allow_tf32 = before[1]
+
+
+def convolution(name: str = "aten::convolution") -> OperatorCall:
+    return call(name, shapes=((2, 8, 10, 10), (16, 8, 3, 3)))
+
+
+def with_tf32(**changes: object) -> DeviceTimes:
+    """The same table, where products and convolutions in TF32 take a tenth and a hundredth."""
+    times = table(**changes)
+    products = times.operators[0]
+    points = [[*point[:-1], point[-1] / 10] for point in products.points]
+    in_tf32 = [replace(products, dtype="tf32", points=points)]
+    for dtype, us in (("float32", 1000.0), ("tf32", 10.0)):
+        in_tf32.append(
+            OperatorTimes("convolution", dtype, "here", [[9, 128, 16, 8, 480_000, 16_000_000, us]])
+        )
+    return replace(times, tflops=times.tflops | {"tf32": 20.0}, operators=times.operators + in_tf32)
+
+
+def test_products_and_convolutions_are_looked_up_in_tf32_where_torch_allows_each() -> None:
+    fp32, tf32 = 2 * max(12e-9 * 200**2, 2e-12 * 200**3), 0.2 * max(12e-9 * 200**2, 2e-12 * 200**3)
+    for products, convolutions in ((False, False), (True, False), (False, True), (True, True)):
+        with allowing(products=products, convolutions=convolutions):
+            clock = Clock(with_tf32())
+            for name in ("aten::mm", "aten::addmm", "aten::bmm"):
+                found = predicted(clock, call(name)).predicted_s
+                assert found == pytest.approx(tf32 if products else fp32), name
+            taken = [predicted(clock, convolution()).predicted_s, predicted(clock, convolution()).predicted_s]
+            types = {each.dtype for each in clock.known if "convolution" in each.name}
+        assert types == {"tf32" if convolutions else "float32"}
+        assert taken[0] == taken[1]
+        assert not clock.assumed
+
+
+def test_a_switch_that_changes_later_counts_from_then_on() -> None:
+    clock = Clock(with_tf32())
+    with allowing(products=False, convolutions=False):
+        before = predicted(clock, call()).predicted_s
+    with allowing(products=True, convolutions=False):
+        assert predicted(clock, call()).predicted_s == pytest.approx(before / 10)
+
+
+@pytest.mark.parametrize(
+    "name", ["aten::gelu", "aten::_scaled_dot_product_efficient_attention", "aten::_foreach_mul_"]
+)
+def test_other_operators_and_types_are_not_in_tf32(name: str) -> None:
+    with allowing(products=True, convolutions=True):
+        for each in (call(name), call(dtype="bfloat16"), call(dtype="float64")):
+            assert as_computed(each) == each
+
+
+def test_a_processor_has_no_tf32() -> None:
+    times = replace(with_tf32(), device="cpu")
+    with allowing(products=False, convolutions=False):
+        expected = predicted(Clock(times), call(), convolution()).predicted_s
+    with allowing(products=True, convolutions=True):
+        assert predicted(Clock(times), call(), convolution()).predicted_s == expected
+
+
+@pytest.mark.parametrize("target", list(DEVICES))
+def test_without_times_in_tf32_those_in_float32_count_to_the_bit_and_that_is_said(target: str) -> None:
+    calls = [call(side=512), convolution(), convolution("aten::convolution_backward_of_inputs")]
+    found, said = [], []
+    for allowed in (False, True):
+        clock = clock_of(target)
+        assert clock is not None
+        with allowing(products=allowed, convolutions=allowed):
+            row = predicted(clock, *calls)
+        found.append((row.predicted_s, row.least_s, row.most_s, row.host_s))
+        said.append(" and ".join(clock.assumed))
+    assert found[0] == found[1]
+    assert "in float32" not in said[0]
+    assert "product as in float32" in said[1]
+
+
+def test_the_rate_in_tf32_goes_with_its_own_times_alone() -> None:
+    times = table()
+    times.tflops["tf32"] = 20.0
+    with allowing(products=False, convolutions=False):
+        expected = predicted(Clock(times), call(side=20_000), convolution()).predicted_s
+    with allowing(products=True, convolutions=True):
+        assert predicted(Clock(times), call(side=20_000), convolution()).predicted_s == expected
+
+
+@pytest.mark.parametrize("is_allowed", [False, True])
+def test_torchs_newer_switches_count_too(is_allowed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> str:
+        raise RuntimeError("you have used mix of the legacy and new APIs")
+
+    class Set:
+        fp32_precision = "tf32" if is_allowed else "ieee"
+        conv: "type[Set]"
+        allow_tf32 = property(lambda self: refuse())
+
+    Set.conv = Set
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", refuse)
+    monkeypatch.setattr(torch.backends.cuda, "matmul", Set())
+    monkeypatch.setattr(torch.backends, "cudnn", Set())
+    expected = "tf32" if is_allowed else "float32"
+    assert as_computed(call()).dtype == as_computed(convolution()).dtype == expected
 
 
 def test_other_tables_stand_in_with_the_devices_own_rates() -> None:
