@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from phantom_table import written
-from stand_in import HERE, PROJECT, environment, python_of
+from stand_in import PROJECT, environment, python_of
 
 from dpprof.vocabulary.units import mib
 
+# Both sides of the table: what torch allocates, and the estimates.
+GPU = PROJECT / "benchmarks" / "gpu"
 TRAINERS = ("standard", "flat", "ghost", "fast", "bk", "mixed")
 SMALL = [("small", 128), ("small", 512), ("medium", 512)]
 TARGETS = {"H100": "H100", "A100": "A100-80GB", "T4": "T4"}
@@ -90,7 +92,7 @@ def on_stand_in(folder: Path, case: Case, **more: str) -> dict[str, Any]:
     """Run the steps of an experiment on the stand-in, and return its peaks."""
     gpu, settings = case
     done = subprocess.run(
-        [python_of(folder), "-W", "ignore", HERE / "peaks.py"],
+        [python_of(folder), "-W", "ignore", GPU / "peaks.py"],
         input=json.dumps(settings),
         env=environment(folder, gpu, **more),
         cwd=PROJECT,
@@ -105,9 +107,8 @@ def on_stand_in(folder: Path, case: Case, **more: str) -> dict[str, Any]:
 def estimated(case: Case) -> dict[str, Any]:
     """Return the estimate of an experiment, by a process without the stand-in."""
     gpu, settings = case
-    script = Path(HERE / "estimated.py")
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", script],
+        [sys.executable, "-W", "ignore", GPU / "estimated.py"],
         input=json.dumps({**settings, "target": TARGETS[gpu]}),
         cwd=PROJECT,
         capture_output=True,
@@ -124,7 +125,7 @@ def against(folder: Path, case: Case, real: dict[str, Any]) -> dict[str, Any]:
     if "error" not in real and "error" not in found:
         for side, share in (("below", 0.98), ("above", 1.02)):
             limit = {"PHANTOM_MIB": str(mib(share * found["least"])), "PHANTOM_CONTEXT_MIB": "0"}
-            limit["PHANTOM_STEPS"] = "4"
+            limit["PEAKS_STEPS"] = "4"
             found[side] = "error" not in on_stand_in(folder, case, **limit)
     return found
 

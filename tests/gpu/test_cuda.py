@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device on this machine"),
 ]
 # Also runs without a GPU, on a stand-in: `benchmarks/phantom`.
-PEAKS = Path(__file__).parents[2] / "benchmarks" / "phantom" / "peaks.py"
+PEAKS = Path(__file__).parents[2] / "benchmarks" / "gpu" / "peaks.py"
 CONFIG = ExperimentConfig(device="cuda", model_size="small", batch_size=4, seq_len=256)
 
 

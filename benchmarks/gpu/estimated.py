@@ -1,0 +1,41 @@
+"""Estimates of experiments that standard input gives (`answers.py`): bytes of the allocator, and seconds.
+
+python benchmarks/gpu/estimated.py < settings.jsonl
+"""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import opacus  # noqa: F401  imported once, before the forks
+from answers import answer_lines
+
+from dpprof.config.flat import from_flat
+from dpprof.measure.experiment import run_experiment
+from dpprof.record.figures.capacity import predicted_s, step_of
+from dpprof.record.folder import RunFolder
+
+
+def estimated(settings: dict[str, Any]) -> dict[str, Any]:
+    """Estimate an experiment. `predicted` are a step's seconds, with the least and the most."""
+    values = {"device": "cuda"} | settings | {"passes": "estimate", "savings": False}
+    config = from_flat(values).resolve(cuda_available=False)
+    with tempfile.TemporaryDirectory() as place:
+        folder = RunFolder(Path(place) / config.run_name)
+        folder.create(config)
+        record = run_experiment(config, folder, lambda _: None)
+    ledger = record.ledger
+    assert ledger is not None, "it was estimated"
+    phases = predicted_s(config, ledger)
+    return {
+        "peak": ledger.peak,
+        "allocated": record.memory.peak_allocated,
+        **(vars(ledger.segments) if ledger.segments else {}),
+        "doubts": {doubt.name: doubt.num_bytes for doubt in ledger.doubts},
+        "predicted": step_of(phases) if phases else None,
+        "phases": phases,
+    }
+
+
+if __name__ == "__main__":
+    answer_lines(estimated)
