@@ -13,6 +13,7 @@ from dpprof.cli.options import GroupedOptions, options_of
 from dpprof.cli.streams import waiting
 from dpprof.config.entry_points import FromPlanConfig
 from dpprof.config.flat import parse_drive
+from dpprof.config.named_trainers import load_named
 from dpprof.config.options import COMMANDS
 from dpprof.errors import ConfigError
 from dpprof.vocabulary.settings import take
@@ -55,6 +56,8 @@ class Asked:
         from dpprof.drive.planned_row import planned_row
 
         given = {name: value for name, value in options.items() if value is not None}
+        for name in ("trainer", "trainers"):
+            load_named(given.get(name, ""))
         self.drive, self.values = parse_drive(given)
         self.row = None
         if FromPlanConfig in COMMANDS[command].classes:

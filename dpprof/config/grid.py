@@ -13,6 +13,7 @@ from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import How, experiment_settings, parse_for_trainers, parse_trainers, with_own_options
 from dpprof.config.measuring import MeasuringConfig
+from dpprof.config.named_trainers import load_named
 from dpprof.config.options import COMMANDS
 from dpprof.config.training import SIZE_FIELDS, TrainingConfig, resolve_device
 from dpprof.errors import ConfigError, DpprofError, refuse, shortened, shown
@@ -139,6 +140,8 @@ def _with_file(path: str, given: Mapping[str, object]) -> dict[str, object]:
     merged: dict[str, object] = {
         name: ",".join(map(str, value)) if isinstance(value, list) else value for name, value in data.items()
     }
+    for name in ("trainer", "trainers"):
+        load_named(merged.get(name, ""))
     for name, value in given.items():
         if name not in merged or parse(known[name], value) != known[name].default:
             merged[name] = value

@@ -200,6 +200,11 @@ class TrainingConfig:
         return assignments("workload_options", self.workload_options)
 
     @property
+    def trainer_title(self) -> str:
+        """Name of the trainer, safe in names of files and metrics: `module.Class` of a place."""
+        return self.trainer.replace(":", ".")
+
+    @property
     def model_title(self) -> str:
         """Short name of the training, safe in file names: the size or the model's name, then what differs.
 
@@ -246,7 +251,7 @@ class TrainingConfig:
     @property
     def run_name(self) -> str:
         """Name of run and folder: `<Trainer>_<model>_bs<B>_seq<T>`, with several ranks `_<parallel>x<N>`."""
-        name = f"{self.trainer}_{self.model_title}_bs{self.batch_size}_seq{self.seq_len}"
+        name = f"{self.trainer_title}_{self.model_title}_bs{self.batch_size}_seq{self.seq_len}"
         return name if self.parallel == NONE else f"{name}_{self.parallel}x{self.world_size}"
 
     def resolve(self, *, cuda_available: bool) -> Self:

@@ -21,6 +21,7 @@ from dpprof.record.record import Predicted
 from dpprof.vocabulary.parallel import NONE
 from dpprof.vocabulary.settings import fields, parse
 from dpprof.vocabulary.trainers import TRAINER_NAMES
+from dpprof.vocabulary.workloads import WORKLOADS, listed
 
 # Settings that affect neither memory nor time of a step, as long as noise is drawn.
 _FREE = {"seed", "lr", "noise_multiplier", "max_grad_norm"}
@@ -50,11 +51,14 @@ class PlannedRow:
 
         Under `mlflow run`, an option with its default value counts as not given. Settings that depend on a
         given option are not filled in: sizes on the model, own options on trainer and workload. Raises
-        ConfigError if the row is for CUDA and is to be measured where there is none, or where its step on
-        the CPU may not fit.
+        ConfigError if the row trains code that is not dpprof's and that the options do not name, if it is for
+        CUDA and is to be measured where there is none, or where its step on the CPU may not fit.
         """
         known = _settings_of(command)
         own_choice = _own_choice(given, known)
+        self._check_code(own_choice)
+        if own_choice.get("workload") == self.config.workload:
+            del own_choice["workload"]
         names = known.keys() & (fields(TrainingConfig) | fields(EstimatingConfig)).keys()
         if has_cuda is not None and self.config.device == "cuda":
             self._check_device(own_choice, has_cuda)
@@ -70,6 +74,21 @@ class PlannedRow:
             offered["headroom"] = self.headroom
             names |= {"headroom"}
         return {name: offered[name] for name in names if name in offered} | own_choice
+
+    def _check_code(self, given: Mapping[str, object]) -> None:
+        """Raise ConfigError if the row names code that only its file asks to run."""
+        trainer, workload = self.config.trainer, self.config.workload
+        if trainer not in TRAINER_NAMES and not {"trainer", "trainers"} & given.keys():
+            place = trainer if ":" in trainer else "package.module:CLASS"
+            raise ConfigError(
+                f"plan: its row trains with {trainer}, whose code is not dpprof's: to run it, give "
+                f"--trainer {place}"
+            )
+        if listed(workload) not in WORKLOADS and "workload" not in given:
+            raise ConfigError(
+                f"plan: its row trains {workload}, which is not dpprof's code: to run it, give "
+                f"--workload {workload}"
+            )
 
     def _check_device(self, given: Mapping[str, object], has_cuda: bool) -> None:
         on_cpu, peak = given.get("device") == "cpu", self.predicted.peak_bytes

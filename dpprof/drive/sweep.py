@@ -279,7 +279,7 @@ class TrainerCheck(Sweep):
             metrics = result.metrics if result.figures else {}
             found: dict[str, float | None] = {"passed": float(_word(result) == PASS)}
             found["step_ms_median"], found["peak_allocated_mib"] = metrics.get(STEP), metrics.get(PEAK)
-            own = f"{self.kind}/{result.config.trainer}"
+            own = f"{self.kind}/{result.config.trainer_title}"
             figures |= {f"{own}/{name}": value for name, value in found.items() if value is not None}
         return replace(summary, figures=figures)
 

@@ -2,7 +2,8 @@
 
     python -m dpprof.measure [--counted-step | --check | --calibrate DEVICE [PRECISIONS]] RUN_FOLDER
 
-Reads `config.json`, which needs only the settings that differ from their defaults. Deletes earlier results,
+Reads `config.json`, which needs only the settings that differ from their defaults, and runs the trainer and
+the workload that it names: give it no folder that you would not run a script from. Deletes earlier results,
 writes `record.json` after each pass, and `error.json` if the clean pass fails. The exit code is 0 if the
 clean pass finished, else 1. Imports torch and every listed trainer, but nothing of the tracker.
 
@@ -32,6 +33,7 @@ from types import FrameType
 from typing import Any
 
 from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.named_trainers import load_named
 from dpprof.errors import DpprofError, describe_error, writable
 from dpprof.measure.place import Place, place_in
 from dpprof.measure.stacks import stacks_at_end
@@ -124,9 +126,15 @@ def measure(folder: RunFolder) -> int:
         return _fail(own, error)
 
 
+def _config_of(folder: RunFolder) -> ExperimentConfig:
+    """Read the configuration and import its trainer, if that is named by its place: here it is to run."""
+    load_named(folder.read_config().trainer)
+    return folder.read_config()  # with the trainer's own options
+
+
 def _place(folder: RunFolder) -> Place:
     try:
-        return place_in(folder.read_config())
+        return place_in(_config_of(folder))
     except DpprofError:
         folder.clear_answers()
         raise
@@ -134,7 +142,7 @@ def _place(folder: RunFolder) -> Place:
 
 def _measure(folder: RunFolder, own: RunFolder, place: Place) -> int:
     tell = say if place.rank == 0 else show
-    config = folder.read_config()
+    config = _config_of(folder)
     # Imported late, so that a broken torch or Opacus is reported in the folder too.
     defer_opacus()
 
@@ -175,14 +183,20 @@ def count(folder: RunFolder) -> int:
 
         from dpprof.measure.experiment import run_counted_step
 
-        run_counted_step(folder.read_config(), say)
+        run_counted_step(_config_of(folder), say)
 
     return _done(counted, tells=True)
 
 
 def check_workload(folder: CheckFolder) -> int:
     """Check a workload and return the exit code: 0 if there is an answer."""
-    return _done(lambda: folder.answer(_checked(*folder.read_asked())))
+
+    def checked() -> None:
+        for experiment in folder.read_asked()[1]:
+            load_named(experiment.trainer)
+        folder.answer(_checked(*folder.read_asked()))
+
+    return _done(checked)
 
 
 def calibrate(device: str, precisions: str, folder: Path) -> int:

@@ -67,7 +67,7 @@ class RunFolder:
 
     def counter_report(self, config: ExperimentConfig, suffix: str) -> Path:
         """Return the path of Nsight Compute's report (`.ncu-rep`) or of the values read from it (`.csv`)."""
-        name = f"report_{config.trainer}_bs{config.batch_size}_seq{config.seq_len}"
+        name = f"report_{config.trainer_title}_bs{config.batch_size}_seq{config.seq_len}"
         return self.counter_reports / (name + suffix)
 
     def create(self, config: ExperimentConfig) -> None:

@@ -60,6 +60,16 @@ STAND_IN = {
 }
 # Kinds by rows and columns; matrices have sizes of their own, and of all others only the bytes matter.
 BY_ROWS = tuple(kind for kind, _ in _KINDS if "softmax" in kind or "_norm" in kind)
+KINDS = frozenset((*(kind for kind, _ in _KINDS), ELEMENTWISE, IN_PLACE, TRANSPOSE))
+
+
+def num_sizes(kind: str) -> int:
+    """Return how many sizes a kind is looked up by."""
+    if kind == PRODUCT or kind.startswith(CONVOLUTION):
+        return 4
+    if kind.startswith(ATTENTION):
+        return 3
+    return 2 if kind in BY_ROWS else 1
 
 
 @cache

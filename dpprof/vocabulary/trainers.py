@@ -7,7 +7,6 @@ from functools import partial
 
 from dpprof.vocabulary import theory
 from dpprof.vocabulary.clipping import LAYER_WISE, OTHER_ALGORITHMS, PerSampleOptions
-from dpprof.vocabulary.named_trainers import TrainerNames
 from dpprof.vocabulary.parallel import DDP, NONE, PARALLEL
 from dpprof.vocabulary.registry import table
 from dpprof.vocabulary.trainer_info import OF_ANY_TRAINING, OF_FLAT_CLIPPING, ONE_BACKWARD, OPACUS_EACH_BATCH
@@ -104,7 +103,8 @@ TRAINERS = table(ENTRY_POINTS, TrainerInfo, BUILT_IN, _of_entry_points)
 FORMER_TRAINER_NAMES = frozenset(name for info in TRAINERS.values() for name in info.former_names)
 # Trainers that a folder may name, and nobody can ask for.
 NOT_OFFERED = FORMER_TRAINER_NAMES | {OWN_LOOP}
-TRAINER_NAMES = TrainerNames({name: name for name in TRAINERS}, TRAINERS)
+# Names of trainers by what a user may give for each; `config/named_trainers.py` adds those at places.
+TRAINER_NAMES = {name: name for name in TRAINERS}
 _other_names = [(info.short_name, info.name) for info in TRAINERS.values()]
 _other_names += [(former, info.name) for info in TRAINERS.values() for former in info.former_names]
 for _other, _name in (*_other_names, *_of_entry_points.items()):
