@@ -7,8 +7,10 @@ measurements); `dpprof calibrate` writes one of the machine at hand. Each entry 
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from dpprof.errors import ConfigError, DpprofError, describe_error
+from dpprof.config.times_check import check_collectives, check_fields, check_head, check_operators, items
+from dpprof.errors import ConfigError, DpprofError
 from dpprof.json_files import read_json
 
 SCHEMA = 1
@@ -80,17 +82,24 @@ class DeviceTimes:
             if not isinstance(data, dict) or data.get("schema") != SCHEMA:
                 known = data.get("schema") if isinstance(data, dict) else None
                 raise DpprofError(f"its schema is {known}, and this dpprof reads {SCHEMA}: calibrate again")
-            data["operators"] = [OperatorTimes(**each) for each in data["operators"]]
-            data["collectives"] = [CollectiveTimes(**each) for each in data.get("collectives", [])]
-            found = cls(**data)
-            points = [point for each in found.operators for point in each.points]
-            points += [point for each in found.collectives for point in each.points]
-            rates = (found.tflops["float32"], found.gb_per_s)
-            if min(rates) <= 0 or not all(point[-1] > 0 <= min(point) for point in points):
-                raise DpprofError("a rate or a time of 0, or a negative size")
-        except (DpprofError, KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
-            raise ConfigError(f"target: {path} is no table of times: {describe_error(error)}") from error
-        return found
+            return cls._of(data)
+        except DpprofError as error:
+            raise ConfigError(f"target: {path} is no table of times: {error}") from error
+
+    @classmethod
+    def _of(cls, data: dict[str, Any]) -> "DeviceTimes":
+        """Build a table from plain data. Raises DpprofError that names the first bad field."""
+        types = TYPES.values()
+        check_fields(cls, data, "")
+        check_head(data, types)
+        operators, collectives = [], []
+        for where, value in items(data["operators"], "operators"):
+            check_operators(check_fields(OperatorTimes, value, where), where, types)
+            operators.append(OperatorTimes(**value))
+        for where, value in items(data.get("collectives", []), "collectives"):
+            check_collectives(check_fields(CollectiveTimes, value, where), where)
+            collectives.append(CollectiveTimes(**value))
+        return cls(**data | {"operators": operators, "collectives": collectives})
 
     @classmethod
     def shipped(cls, name: str) -> "DeviceTimes | None":

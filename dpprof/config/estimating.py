@@ -1,15 +1,19 @@
 """Settings of an experiment that runs on fake tensors: the device to compare with."""
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 from dpprof.config.device_times import DeviceTimes
-from dpprof.config.devices import DEVICES
+from dpprof.config.devices import DEVICES, name_of
 from dpprof.errors import refuse
 from dpprof.vocabulary.settings import setting
 
 # The only pass of an estimate.
 ESTIMATE = "estimate"
+# What an estimate found in a file of times. It is kept, as the file may be elsewhere or another one later.
+FOUND_IN_TIMES = ("times_gpu", "times_sha256")
 
 
 TARGET_HELP = (
@@ -20,7 +24,11 @@ TARGET_HELP = (
 
 @dataclass(frozen=True)
 class EstimatingConfig:
-    """The device that an estimate is compared with, and the scope of the estimate."""
+    """The device that an estimate is compared with, and the scope of the estimate.
+
+    With a file of times as the target, `resolve` notes which listed GPU they are of (`none` if it is none),
+    and the file's SHA-256.
+    """
 
     target: str = setting("none", TARGET_HELP)
     device_memory_gib: float = setting(
@@ -43,15 +51,31 @@ class EstimatingConfig:
         True, "Also estimate what each change of the lean loop saves; false is about twice as fast."
     )
 
+    times_gpu: str = ""
+    times_sha256: str = ""
+
     @property
-    def times(self) -> DeviceTimes | None:
-        """The target's table if it is a file that is still there."""
+    def gpu(self) -> str:
+        """Name in `DEVICES` of the GPU that is estimated for; another text if it is not listed."""
+        return self.times_gpu or self.target
+
+    def read_times(self) -> DeviceTimes | None:
+        """Read the target's table if it is a file that is there: before an estimate, not when one is read."""
         is_file = self.target not in ("none", *DEVICES) and Path(self.target).is_file()
         return DeviceTimes.read(Path(self.target)) if is_file else None
 
-    def check_target(self, device: str, world_size: int) -> None:
-        """Raise ConfigError if the target is neither none, nor a GPU, nor a file of times of this device."""
-        times = self.times
+    def resolve(self, times: DeviceTimes | None, device: str, world_size: int) -> Self:
+        """Return the settings with what a file of times says of itself.
+
+        Raises ConfigError if the target is neither none, nor a GPU, nor a file of times of this device.
+        """
+        self._check_target(times, device, world_size)
+        if times is None:
+            return self
+        digest = hashlib.sha256(Path(self.target).read_bytes()).hexdigest()
+        return replace(self, times_gpu=name_of(times.gpu), times_sha256=digest)
+
+    def _check_target(self, times: DeviceTimes | None, device: str, world_size: int) -> None:
         is_known = times is not None or self.target in ("none", *DEVICES)
         if not is_known or (self.target != "none" and (times.device if times else "cuda") != device):
             raise refuse("target", self.target, f"none, {', '.join(DEVICES)}, a file of dpprof calibrate")

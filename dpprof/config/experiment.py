@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeVar
 
 from dpprof.config.budget import BudgetConfig
@@ -116,11 +116,11 @@ class ExperimentConfig(TrainingConfig):
             self.budget.check_strength()
         if isinstance(self.how, EstimatingConfig):
             # An estimate needs no CUDA; a file of times says what it is for.
-            times = self.how.times
+            times = self.how.read_times()
             on_cuda = times is None or "cuda" in (times.device, self.device)
             resolved = super().resolve(cuda_available=on_cuda)
-            self.how.check_target(resolved.device, resolved.world_size)
-            return resolved
+            how = self.how.resolve(times, resolved.device, resolved.world_size)
+            return replace(resolved, how=how)
         return super().resolve(cuda_available=cuda_available)
 
 

@@ -11,9 +11,10 @@ from typing import Any
 
 from dpprof.config.budget import BudgetConfig
 from dpprof.config.drive import DriveConfig
-from dpprof.config.estimating import ESTIMATE, EstimatingConfig
+from dpprof.config.estimating import ESTIMATE, FOUND_IN_TIMES, EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.measuring import MeasuringConfig
+from dpprof.config.named_trainers import PLACE
 from dpprof.config.options import launching_options, own_values, refuse_untaken, training_options
 from dpprof.config.training import TrainingConfig
 from dpprof.errors import ConfigError, shown
@@ -24,7 +25,7 @@ from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD, WORKLOADS, listed
 
 How = type[MeasuringConfig] | type[EstimatingConfig]
 # Settings of measuring or estimating, not of the training.
-HOW_MEASURED = (*fields(MeasuringConfig), *fields(EstimatingConfig))
+HOW_MEASURED = (*fields(MeasuringConfig), *fields(EstimatingConfig), *FOUND_IN_TIMES)
 # Settings of the whole training's length, which do not change a step.
 BUDGET = tuple(fields(BudgetConfig))
 # Read in place of a trainer and a workload that this dpprof does not know.
@@ -95,21 +96,33 @@ def to_flat(config: ExperimentConfig) -> dict[str, Any]:
         how = vars(config.how) | vars(EstimatingConfig())
     else:
         how = vars(MeasuringConfig()) | {"passes": ESTIMATE} | vars(config.how)
+    how = {name: value for name, value in how.items() if value or name not in FOUND_IN_TIMES}
     return training | how | vars(config.budget) | dict(config.options)
 
 
 def from_flat(values: Mapping[str, object]) -> ExperimentConfig:
     """Build the experiment of a flat object; missing settings have their default.
 
-    Unlisted trainers and workloads may have unlisted options. Raises ConfigError for a bad value or name.
+    Unlisted trainers and workloads may have unlisted options; none of their code is imported. Raises
+    ConfigError for a bad value or name.
     """
+    found: dict[str, Any] = {name: str(values[name]) for name in FOUND_IN_TIMES if name in values}
+    values = {name: value for name, value in values.items() if name not in FOUND_IN_TIMES}
     how: How = EstimatingConfig if values.get("passes") == ESTIMATE else MeasuringConfig
     if how is EstimatingConfig:
         values = {name: value for name, value in values.items() if name != "passes"}
+    config = _from_settings(values, how)
+    if isinstance(config.how, EstimatingConfig) and found:
+        config = dataclasses.replace(config, how=dataclasses.replace(config.how, **found))
+    return config
+
+
+def _from_settings(values: Mapping[str, object], how: How) -> ExperimentConfig:
+    """Build an experiment whose trainer and workload may be unlisted."""
     unlisted: dict[str, Any] = {}
-    for name, known in (("trainer", TRAINER_NAMES), ("workload", WORKLOADS)):
+    for name, known, kind in (("trainer", TRAINER_NAMES, f"{NAME}|{PLACE}"), ("workload", WORKLOADS, NAME)):
         text = values.get(name, _STAND_INS[name])
-        if isinstance(text, str) and text not in known and re.fullmatch(NAME, text):
+        if isinstance(text, str) and text not in known and re.fullmatch(kind, text):
             unlisted[name] = text
     if not unlisted:
         return parse_experiment(values, how)

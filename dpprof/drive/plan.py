@@ -200,9 +200,10 @@ def experiments_to_plan(
     if not found:
         why = "; ".join(f"{short_name(name)}: {text}" for name, text in left_out.items())
         raise ConfigError(f"trainers: none of them can be planned ({why})")
-    if asked.efficiencies and device_of(base) is None:
+    first = next(iter(found.values()))
+    if asked.efficiencies and device_of(first) is None:
         raise refuse("efficiency", asked.efficiency, "only with a target by name")
-    if capacity_bytes(next(iter(found.values()))) is None:
+    if capacity_bytes(first) is None:
         given_gib = base.estimating.device_memory_gib
         raise refuse("device_memory_gib", given_gib, "a number above 0, or a GPU by name, as target=H100")
     return found, left_out

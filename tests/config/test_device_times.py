@@ -1,6 +1,10 @@
 """Tables of times: those that come with dpprof can be read, and a bad file is named."""
 
+import copy
+import itertools
 import json
+import math
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -9,9 +13,14 @@ import pytest
 
 from dpprof.config import device_times
 from dpprof.config.device_times import ANY_GPU, SCHEMA, DeviceTimes
+from dpprof.config.devices import DEVICES
 from dpprof.config.estimating import EstimatingConfig
-from dpprof.config.flat import parse_experiment
+from dpprof.config.flat import from_flat, parse_experiment, to_flat
 from dpprof.errors import ConfigError
+from dpprof.measure.passes.clock import Clock, OperatorCall
+from dpprof.record.figures.capacity import capacity_bytes, device_of
+from dpprof.record.ledger import TrafficRow
+from dpprof.vocabulary.units import GIB
 
 GOOD: dict[str, Any] = {
     "schema": SCHEMA,
@@ -21,6 +30,18 @@ GOOD: dict[str, Any] = {
     "gb_per_s": 10.0,
     "operators": [{"kind": "elementwise", "dtype": "float32", "source": "s", "points": [[8, 8, 0, 1.5]]}],
 }
+
+
+FALLING = {"name": "all_reduce", "ranks": 2, "source": "s", "points": [[16, 1.0], [8, 2.0]]}
+WHOLE: dict[str, Any] = GOOD | {
+    "collectives": [FALLING | {"points": [[8, 1.0], [16, 2.0]]}],
+    "launch_us": 1.0,
+    "issue_us": 2.0,
+    "ranks": 1,
+    "versions": {"torch": "2.13"},
+    "others_pct": 0.5,
+}
+ABSENT = "(absent)"
 
 
 def written(folder: Path, **changes: Any) -> Path:
@@ -49,11 +70,18 @@ def test_what_was_written_is_read_again(tmp_path: Path) -> None:
     [
         ({"schema": 0}, "its schema is 0, and this dpprof reads 1: calibrate again"),
         ({"operators": [{"kind": "elementwise"}]}, "missing"),
-        ({"colour": 1}, "unexpected keyword argument 'colour'"),
-        ({"gb_per_s": 0}, "a rate or a time of 0"),
+        ({"colour": 1}, "'colour' is not known"),
+        ({"gb_per_s": 0}, "gb_per_s is '0', and must be a number above 0"),
+        ({"issue_us": -50}, "issue_us is '-50', and must be a number of at least 0"),
+        ({"launch_us": math.nan}, "launch_us is 'nan', and must be a finite number"),
+        ({"gpu": None}, "gpu is 'None', and must be a text"),
+        ({"collectives": [FALLING]}, "collectives[0].points[1][0] is '8', and must be a number above 16"),
         ({"tflops": {}}, "float32"),
-        ({"operators": [GOOD["operators"][0] | {"points": [[8, 8, 0, 0]]}]}, "a rate or a time of 0"),
-        ({"operators": "none"}, "TypeError"),
+        (
+            {"operators": [GOOD["operators"][0] | {"points": [[8, 8, 0, 0]]}]},
+            "operators[0].points[0][3] is '0'",
+        ),
+        ({"operators": "none"}, "operators is 'none', and must be a list"),
     ],
 )
 def test_a_bad_table_is_refused_with_its_name(tmp_path: Path, changes: dict[str, Any], why: str) -> None:
@@ -92,5 +120,84 @@ def test_a_table_of_ranks_that_share_a_processor_is_for_as_many(tmp_path: Path) 
 
 
 def test_an_estimate_whose_file_is_gone_can_still_be_read(tmp_path: Path) -> None:
-    found = parse_experiment({"target": str(tmp_path / "gone.json"), "device": "cpu"}, EstimatingConfig)
-    assert found.estimating.times is None
+    path = written(tmp_path)
+    found = parse_experiment({"target": str(path)}, EstimatingConfig).resolve(cuda_available=True)
+    path.unlink()
+    read = from_flat(to_flat(found))
+    assert read == found
+    assert len(found.estimating.times_sha256) == 64
+    assert device_of(read) is None
+
+
+def test_an_estimate_keeps_what_its_file_was_for(tmp_path: Path) -> None:
+    """Whatever file of that name lies where it is read."""
+    path = written(tmp_path, gpu="NVIDIA H100 80GB HBM3", device="cuda")
+    found = parse_experiment({"target": str(path)}, EstimatingConfig).resolve(cuda_available=True)
+    for later in (json.dumps(GOOD | {"gpu": "Tesla T4", "device": "cuda"}), "{", None):
+        path.unlink() if later is None else path.write_text(later)
+        read = from_flat(to_flat(found))
+        assert device_of(read) == DEVICES["H100"]
+        assert capacity_bytes(read) == round(DEVICES["H100"].memory_gib * GIB)
+
+
+BAD: tuple[Any, ...] = (-1, 0, math.nan, math.inf, None, "a text", [], ABSENT)
+
+
+def places_in(data: Any, keys: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The keys of everything in JSON data."""
+    pairs = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    for key, value in pairs:
+        yield (*keys, key)
+        yield from places_in(value, (*keys, key))
+
+
+def changed(keys: tuple[Any, ...], value: object, *, is_key: bool) -> dict[str, Any]:
+    """A copy of a whole table with another value, or another key, in one place."""
+    data: dict[str, Any] = copy.deepcopy(WHOLE)
+    place: Any = data
+    for key in keys[:-1]:
+        place = place[key]
+    if is_key:
+        place[str(value)] = place.pop(keys[-1])
+    elif value == ABSENT:
+        del place[keys[-1]]
+    else:
+        place[keys[-1]] = value
+    return data
+
+
+def test_no_damaged_value_of_a_table_gets_through(tmp_path: Path) -> None:
+    """Each number, text, list and object in turn. What is accepted predicts a time as any table does."""
+    call = OperatorCall("aten::add", "float32", ((2,), (2,)), True, 24, 0)
+    accepted: list[tuple[tuple[Any, ...], object]] = []
+    said: list[str] = []
+    for keys, value in itertools.product(places_in(WHOLE), BAD):
+        path = tmp_path / f"{len(accepted)}_{keys}_{value}.json"
+        path.write_text(json.dumps(changed(keys, value, is_key=False)))
+        try:
+            found = DeviceTimes.read(path)
+        except ConfigError as refused:
+            said.append(str(refused).partition(f"target: {path} is no table of times: ")[2])
+            continue
+        accepted.append((keys, value))
+        row = TrafficRow("aten::add", "elementwise", "forward", 1, 16, 8, 0)
+        Clock(found).add(call, row)
+        assert 0 < row.least_s <= row.predicted_s <= row.most_s < math.inf, (keys, value)
+        assert 0 <= row.host_s < math.inf, (keys, value)
+    assert all(said)
+    allowed = {"launch_us", "issue_us", "others_pct", "spread", "versions", "collectives", "ranks"}
+    for keys, value in accepted:
+        is_size = "points" in keys and value == 0
+        is_text = isinstance(value, str) and keys[-1] in ("gpu", "source", "torch")
+        is_shorter = value == ABSENT and isinstance(keys[-1], int)
+        is_of_versions = keys[0] == "versions"
+        assert is_text or is_size or is_shorter or is_of_versions or keys[-1] in allowed, (keys, value)
+
+
+def test_no_other_key_of_a_table_gets_through(tmp_path: Path) -> None:
+    for number, keys in enumerate(places_in(WHOLE)):
+        if isinstance(keys[-1], str) and keys[0] != "versions":
+            path = tmp_path / f"{number}.json"
+            path.write_text(json.dumps(changed(keys, "colour", is_key=True)))
+            with pytest.raises(ConfigError, match=r"is no table of times: .*(colour|missing|float32|schema)"):
+                DeviceTimes.read(path)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
-from dpprof.config.devices import CONTEXT_MIB, DEVICES, NCCL_MIB, WORKSPACE_MIB, Device, name_of
+from dpprof.config.devices import CONTEXT_MIB, DEVICES, NCCL_MIB, WORKSPACE_MIB, Device
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import from_flat
 from dpprof.record.ledger import CollectiveRow, LedgerResult, Moved
@@ -33,9 +33,8 @@ _HOST_DOUBT = 2.0
 
 
 def device_of(config: ExperimentConfig) -> Device | None:
-    """Return the listed device that the estimate targets, by its name or by a file of its times."""
-    times = config.estimating.times
-    return DEVICES.get(name_of(times.gpu) if times else config.estimating.target)
+    """Return the listed device that a resolved estimate targets, by its name or by a file of its times."""
+    return DEVICES.get(config.estimating.gpu)
 
 
 def capacity_bytes(config: ExperimentConfig) -> int | None:
