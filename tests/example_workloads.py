@@ -219,3 +219,52 @@ def telling(config: ExperimentConfig) -> tuple[Any, ...]:
     print("given", sys.argv[-1], "marked", bool(os.environ.get("DPPROF_JOB")))
     os.chdir("/")
     return mlp(config)
+
+
+class Converted(nn.Module):
+    """A model of short weights, or of another layout, for inputs as they come."""
+
+    def __init__(self, layers: nn.Module, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        self.layers, self.dtype = layers, dtype
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Compute in the weights' type."""
+        outputs: Tensor = self.layers(values.to(self.dtype))
+        return outputs.float()
+
+
+def _of_vectors(model: nn.Module, config: ExperimentConfig) -> tuple[Any, ...]:
+    size = config.batch_size
+    batches = iter(lambda: (torch.randn(size, 20), torch.randint(5, (size,))), None)
+    return model, batches, per_sample_cross_entropy
+
+
+def cast_to_bf16(config: ExperimentConfig) -> tuple[Any, ...]:
+    """Weights cast after they were made."""
+    model = Converted(nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 5)), torch.bfloat16)
+    return _of_vectors(model.to(torch.bfloat16), config)
+
+
+def halved(config: ExperimentConfig) -> tuple[Any, ...]:
+    """The same in half precision."""
+    layers = nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 5))
+    return _of_vectors(Converted(layers, torch.float16).half(), config)
+
+
+def channels_last(config: ExperimentConfig) -> tuple[Any, ...]:
+    """A convolution whose weights lie as images do."""
+    layers = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 5))
+    size = config.batch_size
+    model = Converted(layers).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    batches = iter(lambda: (torch.randn(size, 3, 8, 8), torch.randint(5, (size,))), None)
+    return model, batches, per_sample_cross_entropy
+
+
+def adapted_by_peft(config: ExperimentConfig) -> tuple[Any, ...]:
+    """A frozen model with adapters, by peft's own function."""
+    import peft
+
+    layers = nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 5))
+    how = peft.LoraConfig(r=2, target_modules=["0"])
+    return _of_vectors(peft.get_peft_model(layers, how), config)

@@ -7,13 +7,17 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 from conftest import call_dpprof, measure_here, run_dpprof, runs_of
-from example_runs import known
+from example_runs import known, measured
 from record_metrics import metrics
 from started import started
+from torch import nn
 
+from dpprof.config.flat import from_flat
 from dpprof.drive.sources import read_comparison
 from dpprof.findings.comparison.side_tables import pairs
+from dpprof.measure.trainers.fake_tensors import fake_tensors
 from dpprof.record.figures.capacity import needed_bytes
 from dpprof.record.folder import RunFolder, SweepFolder
 
@@ -191,3 +195,25 @@ def test_ctrl_c_stops_every_estimate_that_runs(tmp_path: Path) -> None:
     statuses = {name: run.info.status for name, run in runs_of(tmp_path).items()}
     assert statuses["stopped"] == "KILLED"
     assert statuses["StandardTrainer_unlucky_bs2_seq1"] == "FINISHED"
+
+
+@pytest.mark.parametrize("factory", ["cast_to_bf16", "halved", "channels_last", "adapted_by_peft"])
+def test_a_model_that_its_factory_converts_is_estimated_as_measured(tmp_path: Path, factory: str) -> None:
+    shared = {
+        "workload": f"example_workloads:{factory}",
+        "batch_size": 4,
+        "device": "cpu",
+        "trainer": "standard",
+    }
+    run = measured(tmp_path, from_flat(shared | {"passes": "clean,ledger"}).resolve(cuda_available=False))
+    estimated = from_flat(shared | {"passes": "estimate", "savings": False}).resolve(cuda_available=False)
+    found = measured(tmp_path, estimated)
+    assert known(found.ledger).peak == pytest.approx(known(run.ledger).peak, abs=64)
+
+
+def test_a_fake_recurrent_layer_is_converted_with_the_list_of_its_weights() -> None:
+    with fake_tensors():
+        layer = nn.LSTM(4, 4).to(torch.bfloat16)
+        weights = [weight for weight in layer._flat_weights if weight is not None]
+        assert [weight.dtype for weight in weights] == [torch.bfloat16] * 4
+        assert {id(weight) for weight in weights} == {id(p) for p in layer.parameters()}

@@ -12,7 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim import optimizer as optimizers
 from torch.utils import _foreach_utils
@@ -32,7 +32,6 @@ from dpprof.measure.passes.clock import clock_of
 from dpprof.measure.passes.estimate_ledger import CudaLedger, note_estimate
 from dpprof.measure.passes.ledger import LabellingObserver, LedgerObserver
 from dpprof.measure.trainers.fake_tensors import NEED_DATA, fake_tensors
-from dpprof.measure.workloads.trainable import apply_to_fakes
 from dpprof.record.figures.capacity import saved_by_expandable
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Record
@@ -73,7 +72,6 @@ class OnTarget:
             wrapped(_foreach_utils, _FOREACH_DEVICES, lambda _: ["cuda", "cpu"]),
             patch.object(optimizers, "_foreach_supported_types", kinds),
             patch.object(torch.cuda, "is_available", lambda: False),
-            patch.object(nn.Module, "_apply", apply_to_fakes),
             wrapped(DataLoader, "__init__", self._make),
             wrapped(DataLoader, "_get_iterator", _load),
             wrapped(_BaseDataLoaderIter, "__next__", _load),

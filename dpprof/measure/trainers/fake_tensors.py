@@ -5,7 +5,7 @@ bound. A single random number between 0 and 1 is 1: where it decides whether a l
 runs. `nn.init.trunc_normal_` draws once. Trainers add stand-ins (`TrainerBase.on_fake_tensors`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 from unittest.mock import patch
@@ -49,6 +49,7 @@ def fake_tensors(
         # Upper bounds in fake tensors' table: a dispatch mode would cost a fifth of an estimate's time.
         patch.dict(fake_impls.op_implementations_dict, _STAND_INS),
         patch.object(nn.init, "_no_grad_trunc_normal_", _normal),
+        patch.object(nn.Module, "_apply", _apply_to_fakes),
         trainer.on_fake_tensors(),
         kernels_of_cuda() if as_on_cuda else nullcontext(),
         CudaAutocast() if as_autocast_on_cuda else nullcontext(),
@@ -59,6 +60,29 @@ def fake_tensors(
             is_known = not isinstance(error, UnsupportedOperatorException)
             why = "has a result that depends on data" if is_known else "has no form without data"
             raise EstimateError(_CANNOT.format(operator=error.func, why=why)) from error
+
+
+def _apply_to_fakes(
+    module: nn.Module, convert: Callable[[Tensor], Tensor], recurse: bool = True
+) -> nn.Module:
+    """Convert a module's tensors as `to` does: torch cannot swap fake ones, not even for themselves."""
+    converted: dict[Tensor, Tensor] = {}
+    for one in module.modules() if recurse else [module]:
+        for named in (one._parameters, one._buffers):
+            for name, tensor in list(named.items()):
+                if tensor is None:
+                    continue
+                with torch.no_grad():
+                    new = converted.get(tensor, convert(tensor))
+                if new is tensor:
+                    continue
+                if isinstance(tensor, nn.Parameter):
+                    new = nn.Parameter(new, tensor.requires_grad)
+                converted[tensor] = new
+                setattr(one, name, new)
+        if isinstance(one, nn.RNNBase):
+            one._init_flat_weights()  # it keeps its weights in a list, too
+    return module
 
 
 def _ones_if_one(mode: FakeTensorMode, func: Any, *args: Any, **kwargs: Any) -> Any:

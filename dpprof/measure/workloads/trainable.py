@@ -1,15 +1,12 @@
 """Chooses the parameters of a workload's model that train: all, adapters, biases, head, or a pattern."""
 
 import re
-from collections.abc import Callable, Collection
-from contextlib import nullcontext
+from collections.abc import Collection
 from fnmatch import fnmatchcase
 from typing import Any
-from unittest.mock import patch
 
-import torch
-from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+from torch import nn
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.errors import refuse
@@ -75,7 +72,6 @@ def _add_adapters(model: nn.Module, config: ExperimentConfig) -> str:
         import peft
         from peft.tuners.lora import LoraLayer
 
-    is_fake = any(isinstance(parameter, FakeTensor) for parameter in model.parameters())
     targets: str | list[str] | None = endings(config.lora_targets)
     if config.lora_targets == LORA_TARGETS:
         targets = _automatic_targets(model)
@@ -85,31 +81,11 @@ def _add_adapters(model: nn.Module, config: ExperimentConfig) -> str:
                 raise refuse("lora_targets", ending, "auto, or endings of the names of the model's modules")
     how = peft.LoraConfig(r=config.lora_rank, lora_alpha=config.lora_rank, target_modules=targets)
     try:
-        with patch.object(nn.Module, "_apply", apply_to_fakes) if is_fake else nullcontext():
-            peft.inject_adapter_in_model(how, model)
+        peft.inject_adapter_in_model(how, model)
     except ValueError as error:
         raise refuse("lora_targets", config.lora_targets, f"modules that peft can adapt: {error}") from error
     adapted = [name for name, module in model.named_modules() if isinstance(module, LoraLayer)]
     return f"LoRA adapters of rank {config.lora_rank} in {listed(adapted)}"
-
-
-def apply_to_fakes(module: nn.Module, convert: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
-    """Convert a module's tensors as `to` does: torch cannot swap fake ones, not even for themselves."""
-    converted: dict[Tensor, Tensor] = {}
-    for one in module.modules() if recurse else [module]:
-        for named in (one._parameters, one._buffers):
-            for name, tensor in list(named.items()):
-                if tensor is None:
-                    continue
-                with torch.no_grad():
-                    new = converted.get(tensor, convert(tensor))
-                if new is tensor:
-                    continue
-                if isinstance(tensor, nn.Parameter):
-                    new = nn.Parameter(new, tensor.requires_grad)
-                converted[tensor] = new
-                setattr(one, name, new)
-    return module
 
 
 def _automatic_targets(model: nn.Module) -> str | list[str]:
