@@ -189,6 +189,9 @@ def _of_counters(name: str, folder: RunFolder, record: Record) -> Iterator[list[
 
 def _problems(results: Results, missed: list[str]) -> Iterator[str]:
     yield "## What is not explained\n"
+    for name, stage in results.about()["stages"].items():
+        if stage["why"]:
+            missed.append(f"the stage {name}: {' '.join(stage['why'].split())[:300]}")
     for kind in ("memory", "steps"):
         for name, row in results.rows(kind).items():
             if "error" in row and " at " not in name:

@@ -87,7 +87,8 @@ def _lasting(stream: TextIO | None, number: int, errors: str) -> TextIO:
 
 def lost_output() -> OSError | None:
     """Return why printed output was lost (the disk is full), unless nobody reads it."""
-    sys.stdout.flush()
+    if not sys.stdout.closed:  # as by a script that was watched
+        sys.stdout.flush()
     return next((raw.lost for raw in _opened if raw.lost is not None), None)
 
 

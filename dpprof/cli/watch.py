@@ -1,8 +1,10 @@
 """`dpprof watch`: measure the training loop of a script."""
 
 import os
+import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,7 +13,11 @@ from dpprof.cli.streams import complain
 from dpprof.config.entry_points import WatchConfig
 from dpprof.config.options import TITLES
 from dpprof.errors import DpprofError, refuse
+from dpprof.process import stopping_signals
 from dpprof.vocabulary.settings import take
+
+if TYPE_CHECKING:
+    from dpprof.pages.own_loop import Watched
 
 
 class _Watched(GroupedOption):
@@ -54,24 +60,34 @@ def watch(command: tuple[str, ...], is_module: bool, **options: str | None) -> N
     is_logged = asked.log == "true" or (asked.log == "auto" and "MLFLOW_RUN_ID" in os.environ)
 
     from dpprof.pages.own_loop import Watched
-    from dpprof.record.figures.capacity import OF_OWN_LOOP
 
     taken = ("runs_dir", "warmup_steps", "measured_steps", "end", "target")
     how, is_estimated = {each: getattr(asked, each) for each in taken}, asked.target != "none"
     measured = Watched(script, arguments, is_module=is_module, name=name, **how)
+    for number in set(stopping_signals()) - {signal.SIGINT}:
+        signal.signal(number, signal.SIG_DFL)  # they end a script, and its forks, as without dpprof
     code = measured.run()
     try:
-        path, run_id = measured.result.folder.path, measured.log() if is_logged else None
-        if os.environ.get("RANK", "0") == "0":
-            measured.show()
-            if run_id or not is_logged:
-                then = f"and is run {run_id} in MLflow" if run_id else "and dpprof log puts it into MLflow"
-                complain(f"dpprof: everything is kept in {path}, {then}")
-            if is_estimated:
-                complain(f"dpprof: {OF_OWN_LOOP}; the script was ended after its estimate")
+        _tell(measured, is_logged=is_logged, is_estimated=is_estimated)
     except DpprofError as error:
         if is_estimated and not code:
             raise
         complain(f"dpprof: {error}")
     if code:
         sys.exit(code)
+
+
+def _tell(measured: "Watched", *, is_logged: bool, is_estimated: bool) -> None:
+    """Show what was measured, and log it if asked. Raises DpprofError if nothing was."""
+    from dpprof.record.figures.capacity import OF_OWN_LOOP
+
+    path, run_id = measured.result.folder.path, measured.log() if is_logged else None
+    if os.environ.get("RANK", "0") != "0":
+        return
+    if not sys.stdout.closed:  # by the script
+        measured.show()
+    if run_id or not is_logged:
+        then = f"and is run {run_id} in MLflow" if run_id else "and dpprof log puts it into MLflow"
+        complain(f"dpprof: everything is kept in {path}, {then}")
+    if is_estimated:
+        complain(f"dpprof: {OF_OWN_LOOP}; the script was ended after its estimate")

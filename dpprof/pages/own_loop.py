@@ -26,6 +26,8 @@ from dpprof.pages.run_reports import write_run_reports
 from dpprof.record.figures.results import Result, describe, read_result
 
 _FAILED = f"with --target, tensors have no data: if {{line}} fails only so, {REMEDY}"
+# File name of the frames that run a script.
+_RUNPY = "<frozen runpy>"
 # The measurements that are under way, innermost last.
 _under_way: list["profile"] = []
 
@@ -136,23 +138,31 @@ class Watched(profile):
                 else:
                     runpy.run_path(self._script, run_name="__main__")
         except SystemExit as ended:
-            if isinstance(ended.code, str):
-                print(ended.code, file=sys.stderr)
-            return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+            if ended.code is None or isinstance(ended.code, int):
+                return ended.code or 0
+            print(ended.code, file=sys.stderr)
+            return 1
         except EstimateError:
             raise
         except KeyboardInterrupt:
             return Interrupted.exit_code
         except Exception as error:
-            frames = traceback.extract_tb(error.__traceback__)
-            inner = itertools.dropwhile(lambda frame: frame.filename != self._script, frames)
-            print("Traceback (most recent call last):", file=sys.stderr)
-            print("".join(traceback.format_list(list(inner) or frames)), end="", file=sys.stderr)
-            print("".join(traceback.format_exception_only(error)), end="", file=sys.stderr)
+            print(_traceback(error), end="", file=sys.stderr)
             if self._on_target is not None:
                 print(f"dpprof: {_FAILED.format(line=line_of(error) or 'a library')}", file=sys.stderr)
             return 1
         return 0
+
+
+def _traceback(error: Exception) -> str:
+    """Return a script's traceback as python prints it, from the script's own frames on."""
+    told = traceback.TracebackException.from_exception(error)
+    is_of_run = [frame.filename == _RUNPY for frame in told.stack]
+    first = is_of_run.index(True) if True in is_of_run else 0
+    own = list(itertools.dropwhile(lambda frame: frame.filename == _RUNPY, told.stack[first:]))
+    # Without frames, as of a syntax error, python has no heading either.
+    told.stack = traceback.StackSummary.from_list(own) if own else None  # type: ignore[assignment]
+    return "".join(told.format())
 
 
 def phase(name: str) -> AbstractContextManager[Any]:

@@ -12,21 +12,13 @@ from pathlib import Path
 import pytest
 from conftest import lay_out_store, runs_of
 from example_runs import known
+from watched import STEP, python, record_in, watch
 
 from dpprof.errors import shown
 from dpprof.record.folder import RunFolder
-from dpprof.record.record import PassStatus, Record
+from dpprof.record.record import PassStatus
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "own_loops"
-STEP = """
-import os, sys, time, torch
-weight = torch.nn.Parameter(torch.ones(4))
-optimizer = torch.optim.SGD([weight], lr=0.1)
-def step():
-    optimizer.zero_grad()
-    (weight * torch.ones(3, 4)).sum().backward()
-    optimizer.step()
-"""
 PLAIN = {"zero_grad", "forward", "backward", "optimizer_step"}
 FLAT = PLAIN | {"clip", "noise"}
 GHOST = FLAT - {"backward"} | {"backward_norms", "backward_weighted"}
@@ -39,20 +31,6 @@ OF_SCRIPTS = {
     "opake_dpsgd": ["opake"],
     "gpt2_lora_opacus": ["transformers", "peft"],
 }
-
-
-def python(*arguments: object, cwd: Path) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
-
-
-def watch(*arguments: object, cwd: Path) -> "subprocess.CompletedProcess[str]":
-    return python("-m", "dpprof", "watch", *arguments, cwd=cwd)
-
-
-def record_in(path: Path) -> Record:
-    (config,) = path.glob("runs/*/*/config.json")
-    return known(RunFolder(config.parent).read_record())
 
 
 # What is found of the scripts: what their libraries do by default.

@@ -35,11 +35,12 @@ from dpprof.measure.own_loop.target import OnTarget
 from dpprof.measure.passes.weights import parameter_groups
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import PassOutcome, PassStatus, Record
-from dpprof.vocabulary.formats import counted
+from dpprof.vocabulary.formats import counted, listed
 from dpprof.vocabulary.phases import STEP_LABEL
 from dpprof.vocabulary.trainers import OWN_LOOP
 
 COMPILED = "compiled code ({graphs}): the ledger sees what it returns, and not what it makes in between"
+OTHERS = "several models were called: {model} is taken for the model, and what {others} holds counts as other"
 ELSEWHERE = "{steps} ran in other threads than the first one, and are not measured"
 # The variables of torchrun's that tell a process which of the ranks it is.
 _RANK = "RANK"
@@ -59,7 +60,8 @@ class LoopMeasurement:
     """Measures a loop's steps into a run folder.
 
     Args:
-        model: whose calls are forward; by default the modules that are called from outside of others.
+        model: its calls are the forward phase; by default that is every outermost module that is called, and
+            the model is the one that owns most of the optimizers' parameters.
         optimizer: whose state is told apart; by default those whose `step` is called.
         name: of the run; letters, digits and underscores.
         runs_dir: where the run's folder is made.
@@ -267,6 +269,9 @@ class LoopMeasurement:
         record.environment |= {name.lower(): os.environ[name] for name in _OF_RANKS if name in os.environ}
         record.num_parameters = sum(p.numel() for p in parameters)
         record.parameters = parameter_groups(self._followed.model, self.config)
+        if others := self._followed.other_models:
+            names = listed(sorted(type(one).__name__ for one in others))
+            record.warnings.append(OTHERS.format(model=type(self._followed.model).__name__, others=names))
         return self.folder, record
 
     def _make_path(self) -> Path:

@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from functools import partial
 from typing import Any
 from unittest.mock import patch
+from weakref import WeakValueDictionary, ref
 
 import torch
 from torch import Tensor, nn
@@ -47,17 +48,48 @@ _OF_COMPILED = r"Using `torch\.compile\(module\)` when there are global hooks"
 
 
 class Followed:
-    """The model and the optimizers of a loop, given or seen, and the tensors that they hold."""
+    """The model and the optimizers of a loop, given or seen. They live no longer than without it."""
 
     def __init__(self, model: nn.Module | None, optimizers: list[Optimizer]) -> None:
-        self.model = model or nn.Module()
-        self.is_given = model is not None
-        self.optimizers = optimizers
+        self._given = ref(model) if model is not None else None
+        self._called: WeakValueDictionary[int, nn.Module] = WeakValueDictionary()
+        self._optimizers = [ref(optimizer) for optimizer in optimizers]
+
+    @property
+    def model(self) -> nn.Module:
+        """The model that was given; else, of those called, the one with most numbers of the optimizers'.
+
+        Of several as good, the largest; an empty one if none is alive.
+        """
+        if self._given is not None:
+            return self._given() or nn.Module()
+        trained = {id(p) for one in self.optimizers for group in one.param_groups for p in group["params"]}
+
+        def worth(module: nn.Module) -> tuple[int, int]:
+            sizes = {id(p): p.numel() for p in module.parameters()}
+            return sum(size for key, size in sizes.items() if key in trained), sum(sizes.values())
+
+        return max(self._called.values(), key=worth, default=nn.Module())
+
+    @property
+    def other_models(self) -> list[nn.Module]:
+        """Other models that were called, with parameters that are none of the model's."""
+        own = {id(p) for p in self.model.parameters()}
+        return [one for one in self._called.values() if any(id(p) not in own for p in one.parameters())]
+
+    @property
+    def optimizers(self) -> list[Optimizer]:
+        """The optimizers that are alive, the first seen first."""
+        return [found for one in self._optimizers if (found := one()) is not None]
 
     def see_model(self, model: nn.Module) -> None:
-        """Learn the model, if none was given: the one with most parameters."""
-        if not self.is_given and _size(model) > _size(self.model):
-            self.model = model
+        """Learn a model that was called from outside of others."""
+        self._called[id(model)] = model
+
+    def see_optimizer(self, optimizer: Optimizer) -> None:
+        """Learn an optimizer that steps."""
+        if optimizer not in self.optimizers:
+            self._optimizers.append(ref(optimizer))
 
     def held_tensors(self) -> Held:
         """Return the tensors held now, by category; only categories with any."""
@@ -95,7 +127,6 @@ class Marks:
         self._phase, self._within_phase = "", ExitStack()
         self._installed = ExitStack()
         self._depth = 0
-        self._seen: set[int] = set()
         self._knows_opacus = False
         # The phase that lasts until another one begins.
         self._open = ""
@@ -127,7 +158,7 @@ class Marks:
         keep.callback(_without, warnings.filters[0])
         for handle in (
             register_module_forward_pre_hook(self._here(self._enter_module)),
-            register_module_forward_hook(self._here(self._leave_module), always_call=True),
+            register_module_forward_hook(self._here(self._leave_module), with_kwargs=True, always_call=True),
             register_optimizer_step_pre_hook(partial(self._before_any_step, disable(self._before_step))),
             register_optimizer_step_post_hook(self._here(self._after_step)),
         ):
@@ -227,20 +258,11 @@ class Marks:
 
     def _enter_module(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         self._depth += 1
-        if self._depth == 1 and self._open != "forward":
-            self._close()
+        if self._depth == 1:
             self._followed.see_model(module)
-            self._leave_open("forward")
-            if id(module) not in self._seen:
-                self._seen.add(id(module))
-                self._see_inputs(args)
-                hook = module.register_forward_pre_hook(self._here(self._enter_again), with_kwargs=True)
-                self._installed.enter_context(hook)
-
-    def _enter_again(self, module: nn.Module, args: object, kwargs: object) -> None:
-        """From a module's second call on: hooks for all modules get no keyword arguments."""
-        if self._depth == 1 and self._open == "forward":
-            self._see_inputs((args, kwargs))
+            if self._open != "forward":
+                self._close()
+                self._leave_open("forward")
 
     def _see_inputs(self, inputs: object) -> None:
         """Learn the arguments of a model, and from the first tensor the batch size."""
@@ -251,9 +273,10 @@ class Marks:
             self.batch_size = self.batch_size or samples
         self.observer.label("inputs", [("", tensor) for tensor in tensors])
 
-    def _leave_module(self, module: nn.Module, args: object, output: object) -> None:
+    def _leave_module(self, module: nn.Module, args: object, kwargs: object, output: object) -> None:
         self._depth = max(0, self._depth - 1)
         if self._depth == 0 and self._open == "forward":
+            self._see_inputs((args, kwargs))  # only now, as keyword arguments are not told before
             # The loop may keep it.
             self.observer.label("outputs", [("", tensor) for tensor in _tensors(output)])
             if not torch.is_grad_enabled():
@@ -270,8 +293,7 @@ class Marks:
     def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._thread = threading.get_ident()
         self._close()
-        if optimizer not in self._followed.optimizers:
-            self._followed.optimizers.append(optimizer)
+        self._followed.see_optimizer(optimizer)
         self._in_step = self._begin("optimizer_step")
         # Lightning's closure is no plain function.
         wrapped = [self._aside(arg) if callable(arg) else arg for arg in (*args[1:], *kwargs.values())]
@@ -370,7 +392,3 @@ def _unwrapped(tensor: Tensor) -> Tensor:
     """Return the tensor with all samples, under `vmap`."""
     is_wrapped = functorch.is_functorch_wrapped_tensor(tensor)
     return _unwrapped(functorch.get_unwrapped(tensor)) if is_wrapped else tensor
-
-
-def _size(model: nn.Module) -> int:
-    return sum(1 for _ in model.parameters())

@@ -238,7 +238,9 @@ class Ledger(TorchDispatchMode):
 class Followed(Protocol):
     """Names what a ledger asks of a training."""
 
-    model: nn.Module
+    @property
+    def model(self) -> nn.Module:
+        """The model that is trained."""
 
     def held_tensors(self) -> Held:
         """Return the tensors held now, by category."""

@@ -1,0 +1,34 @@
+"""Runs scripts, as they are and under `dpprof watch`."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from example_runs import known
+
+from dpprof.record.folder import RunFolder
+from dpprof.record.record import Record
+
+STEP = """
+import os, sys, time, torch
+weight = torch.nn.Parameter(torch.ones(4))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+def step():
+    optimizer.zero_grad()
+    (weight * torch.ones(3, 4)).sum().backward()
+    optimizer.step()
+"""
+
+
+def python(*arguments: object, cwd: Path) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def watch(*arguments: object, cwd: Path) -> "subprocess.CompletedProcess[str]":
+    return python("-m", "dpprof", "watch", *arguments, cwd=cwd)
+
+
+def record_in(path: Path) -> Record:
+    (config,) = path.glob("runs/*/*/config.json")
+    return known(RunFolder(config.parent).read_record())
