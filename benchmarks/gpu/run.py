@@ -24,8 +24,7 @@ from typing import NamedTuple
 
 HERE = Path(__file__).parent
 PROJECT = HERE.parents[1]
-if not __package__:
-    sys.path.insert(0, str(PROJECT))
+sys.path.insert(0, str(PROJECT))
 
 import stages  # noqa: E402
 from children import Deadline  # noqa: E402

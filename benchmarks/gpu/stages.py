@@ -15,9 +15,12 @@ from children import Budget, Deadline, Server, end, ended, environment_of, run_c
 from experiments import Experiment, Plan
 from results import Results
 
+from dpprof.config.counter_metrics import metric_names, resolve
 from dpprof.config.flat import from_flat
 from dpprof.config.measuring import CLEAN
 from dpprof.drive.launch.job import CALIBRATE, COUNTED_STEP, MEASURE
+from dpprof.drive.ncu import program
+from dpprof.errors import CountersError
 from dpprof.record.folder import RunFolder
 
 HERE = Path(__file__).parent
@@ -269,10 +272,6 @@ def counters(run: Run, deadline: Deadline) -> str:
 
 
 def _counted(run: Run, run_folder: RunFolder, deadline: Deadline) -> str:
-    from dpprof.config.counter_metrics import metric_names, resolve
-    from dpprof.drive.ncu import program
-    from dpprof.errors import CountersError
-
     try:
         ncu = program.require(run.plan.device)
         names, _ = resolve(metric_names("basic"), ncu.available_metrics())

@@ -1,7 +1,7 @@
 """The table at the end of a run: at most 40 lines."""
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from experiments import TRAINERS, Experiment, Plan
@@ -32,14 +32,14 @@ def table(results: Results, plan: Plan, estimates: dict[str, dict[str, Any]]) ->
     of_all = [each for each in plan.memory if each.share is None]
     for label, cells in _grid(of_all):
         yield f"{label:<20}" + "".join(
-            f"{_off(rows, estimates, cells.get(name)):>{_WIDTH}}" for name in trainers
+            f"{_cell(rows, estimates, cells.get(name), _off):>{_WIDTH}}" for name in trainers
         )
     yield from _smallest(rows, plan)
     yield "times, ms of a step: measured (predicted without a table of this GPU)"
     steps = results.rows("steps")
     for label, cells in _grid(plan.times):
         yield f"{label:<20}" + "".join(
-            f"{_ms(steps, estimates, cells.get(name)):>{_WIDTH}}" for name in trainers
+            f"{_cell(steps, estimates, cells.get(name), _ms):>{_WIDTH}}" for name in trainers
         )
 
 
@@ -53,14 +53,20 @@ def _grid(
     yield from lines.items()
 
 
-def _off(rows: dict[str, Any], estimates: dict[str, Any], each: Experiment | None) -> str:
-    row, estimate = (found.get(each.name if each else "") for found in (rows, estimates))
-    if row is None:
+def _cell(
+    rows: dict[str, Any],
+    estimates: dict[str, Any],
+    each: Experiment | None,
+    tell: Callable[[dict[str, Any], dict[str, Any]], str],
+) -> str:
+    """Tell of an experiment's row and estimate; of one that failed, its kind of failure."""
+    row = rows.get(each.name) if each else None
+    if each is None or row is None:
         return ""
-    if "error" in row:
-        return str(row["kind"])
-    if estimate is None:
-        return "no estimate"
+    return str(row["kind"]) if "error" in row else tell(row, estimates.get(each.name, {}))
+
+
+def _off(row: dict[str, Any], estimate: dict[str, Any]) -> str:
     told = [
         f"{100 * (estimate[name] / row[name] - 1):+.2f}"
         for name in ("allocated", "reserved")
@@ -82,12 +88,7 @@ def _smallest(rows: dict[str, Any], plan: Plan) -> Iterator[str]:
         yield f"  {name:<24}{'  '.join(told)}"
 
 
-def _ms(steps: dict[str, Any], estimates: dict[str, Any], each: Experiment | None) -> str:
-    row, estimate = (found.get(each.name if each else "") for found in (steps, estimates))
-    if row is None:
-        return ""
-    if "error" in row:
-        return str(row["kind"])
+def _ms(row: dict[str, Any], estimate: dict[str, Any]) -> str:
     told = f"{1e3 * statistics.median(row['step_s']):.1f}"
-    predicted = estimate.get("predicted") if estimate else None
+    predicted = estimate.get("predicted")
     return f"{told} ({1e3 * predicted[0]:.1f})" if predicted else told

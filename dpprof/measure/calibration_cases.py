@@ -66,7 +66,9 @@ def _others(precision: str, device: str, most_bytes: float) -> Iterator[Case]:
     if precision != TF32:
         found += [_unfolded(), _of_rows(), _of_elements()]
     if precision == FP32:
-        found += [_kept_in_fp32(), *([_on_gpu()] if device == "cuda" else [])]
+        found.append(_kept_in_fp32())
+        if device == "cuda":
+            found.append(_on_gpu())
     if precision == BF16:
         found.append(_casts())
     for case in itertools.chain(*found):
@@ -132,8 +134,13 @@ def _of_rows() -> Iterator[Case]:
 
 def _of_elements() -> Iterator[Case]:
     one_operand: tuple[Callable[[Tensor], Any], ...] = (
-        *(torch.clone, torch.tanh, torch.exp, torch.linalg.vector_norm),
-        *(partial(torch.mul, other=0.5), partial(torch.sum, dim=0), partial(torch.sum, dim=1)),
+        torch.clone,
+        torch.tanh,
+        torch.exp,
+        torch.linalg.vector_norm,
+        partial(torch.mul, other=0.5),
+        partial(torch.sum, dim=0),
+        partial(torch.sum, dim=1),
         partial(Tensor.mul_, other=0.5),
         lambda x: x.T.contiguous(),
         lambda x: torch.empty_like(x).bernoulli_(0.9),  # as dropout

@@ -142,7 +142,7 @@ def _place(folder: RunFolder) -> Place:
 
 def _measure(folder: RunFolder, own: RunFolder, place: Place) -> int:
     tell = say if place.rank == 0 else show
-    config = _config_of(folder)
+    config = folder.read_config()  # its trainer was imported with the place
     # Imported late, so that a broken torch or Opacus is reported in the folder too.
     defer_opacus()
 

@@ -6,23 +6,15 @@ from typing import Any
 
 import pytest
 from conftest import Run, fine, refusal
+from example_times import GOOD
 
-from dpprof.config.device_times import SCHEMA, TIMES
+from dpprof.config.device_times import TIMES
 from dpprof.config.entry_points import CalibrateConfig
 from dpprof.drive import calibrate as driving
 from dpprof.drive.jobs import Runner
 from dpprof.drive.launch.job import Exit, Job
 from dpprof.drive.launch.local import LocalLauncher, LocalMachine
 from dpprof.errors import ExperimentsFailed, Interrupted
-
-TABLE = {
-    "schema": SCHEMA,
-    "gpu": "a processor",
-    "device": "cpu",
-    "tflops": {"float32": 0.1},
-    "gb_per_s": 10.0,
-    "operators": [{"kind": "elementwise", "dtype": "float32", "source": "s", "points": [[8, 8, 0, 1.5]]}],
-}
 
 
 class Ending(Runner):
@@ -35,7 +27,7 @@ class Ending(Runner):
     def measure(self, job: Job) -> Exit:
         self.commands.append(job.command)
         if self.writes:
-            (job.folder.path / TIMES).write_text(json.dumps(TABLE))
+            (job.folder.path / TIMES).write_text(json.dumps(GOOD))
         return self.end
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from example_times import GOOD
 
 from dpprof.config import device_times
-from dpprof.config.device_times import ANY_GPU, SCHEMA, DeviceTimes
+from dpprof.config.device_times import ANY_GPU, DeviceTimes
 from dpprof.config.devices import DEVICES
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.flat import from_flat, parse_experiment, to_flat
@@ -21,16 +22,6 @@ from dpprof.measure.passes.clock import Clock, OperatorCall
 from dpprof.record.figures.capacity import capacity_bytes, device_of
 from dpprof.record.ledger import TrafficRow
 from dpprof.vocabulary.units import GIB
-
-GOOD: dict[str, Any] = {
-    "schema": SCHEMA,
-    "gpu": "a processor",
-    "device": "cpu",
-    "tflops": {"float32": 0.1},
-    "gb_per_s": 10.0,
-    "operators": [{"kind": "elementwise", "dtype": "float32", "source": "s", "points": [[8, 8, 0, 1.5]]}],
-}
-
 
 FALLING = {"name": "all_reduce", "ranks": 2, "source": "s", "points": [[16, 1.0], [8, 2.0]]}
 WHOLE: dict[str, Any] = GOOD | {
