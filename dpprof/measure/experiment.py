@@ -32,7 +32,7 @@ from dpprof.measure.verifying import verification
 from dpprof.record.figures.capacity import device_of
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import PassOutcome, PassStatus, RankResult, Record
-from dpprof.vocabulary.phases import PHASE_LABEL
+from dpprof.vocabulary.phases import label_of
 
 _TIMED = (CLEAN, ALONE, "pace")
 _LEDGER_STEPS = 2
@@ -114,7 +114,7 @@ class _CountedStep(Observer):
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        opened = torch.cuda.nvtx.range_start(PHASE_LABEL + name)
+        opened = torch.cuda.nvtx.range_start(label_of(name))
         yield
         torch.cuda.nvtx.range_end(opened)
 

@@ -1,14 +1,13 @@
 """The door for a loop that is not dpprof's: `with dpprof.profile(model, optimizer) as prof:`."""
 
 import html
-import itertools
 import os
 import runpy
 import shlex
 import sys
 import traceback
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -16,18 +15,21 @@ from typing import Any, Self
 from rich.console import Console
 from rich.markup import escape
 
-from dpprof.errors import DpprofError, EstimateError, Interrupted, message_of
+from dpprof.errors import DpprofError, EstimateError, Interrupted, describe_error, message_of
 from dpprof.measure.own_loop.lines import line_of
 from dpprof.measure.own_loop.loop import LoopEnded, LoopMeasurement
 from dpprof.measure.own_loop.target import OnTarget
 from dpprof.measure.own_loop.unknown import REMEDY
+from dpprof.measure.stacks import folder_of
 from dpprof.pages import run_tables, terminal
 from dpprof.pages.run_reports import write_run_reports
 from dpprof.record.figures.results import Result, describe, read_result
 
 _FAILED = f"with --target, tensors have no data: if {{line}} fails only so, {REMEDY}"
+_NESTED = "another dpprof.profile began inside it, and the innermost measures"
 # File name of the frames that run a script.
 _RUNPY = "<frozen runpy>"
+_NOT_OF_SCRIPT = (_RUNPY, folder_of("dpprof"))
 # The measurements that are under way, innermost last.
 _under_way: list["profile"] = []
 
@@ -52,6 +54,8 @@ class profile(LoopMeasurement):
             from dpprof.tracking.tracker import active_run
 
             self._active_run = active_run(self._mlflow)
+        if _under_way:
+            _under_way[-1].stop(_NESTED)
         _under_way.append(self)
         self.start()
         return self
@@ -62,12 +66,23 @@ class profile(LoopMeasurement):
         """End the measurement, and write the reports of what was measured."""
         _under_way.remove(self)
         ended = isinstance(error, LoopEnded)
-        self.stop(None if ended else error)
-        if self.folder is not None and self.folder.record.exists():
-            write_run_reports(self.result)
+        self.stop(error=None if ended else error)
+        if self._is_recorded():
+            self._write_reports()
             if self._mlflow is not None:
                 self.log()
         return ended
+
+    def _is_recorded(self) -> bool:
+        return self.folder is not None and self.folder.record.exists()
+
+    def _write_reports(self) -> None:
+        try:
+            write_run_reports(self.result)
+        except Exception as error:  # whatever it is, the loop and its script go on
+            self.failure = f"no reports: {describe_error(error)}"
+        if self.failure:
+            _complain(f"not everything was measured: {self.failure}")
 
     def log(self) -> str | None:
         """Log the run to MLflow, as asked or as one of its own. Returns its id; says why if it cannot."""
@@ -78,14 +93,14 @@ class profile(LoopMeasurement):
             return log_loop(self.result, self._active_run, is_nested=self._mlflow == "nested")
         except Exception as error:  # whatever it is, the loop and its script go on
             why, folder = " ".join(message_of(error).split()), shlex.quote(str(self.folder.path))
-            print(f"dpprof: not in MLflow ({why}); to log it: dpprof log {folder}", file=sys.stderr)
+            _complain(f"not in MLflow ({why}); to log it: dpprof log {folder}")
             return None
 
     @property
     def result(self) -> Result:
         """The measurements, read from the folder. Raises DpprofError if the loop ended in its warm-up."""
-        if self.folder is None:
-            raise DpprofError(f"nothing was measured: {self._why_nothing}")
+        if self.folder is None or not self._is_recorded():
+            raise DpprofError(f"nothing was measured: {self.failure or self._why_nothing}")
         return read_result(self.folder)
 
     @property
@@ -159,10 +174,20 @@ def _traceback(error: Exception) -> str:
     told = traceback.TracebackException.from_exception(error)
     is_of_run = [frame.filename == _RUNPY for frame in told.stack]
     first = is_of_run.index(True) if True in is_of_run else 0
-    own = list(itertools.dropwhile(lambda frame: frame.filename == _RUNPY, told.stack[first:]))
-    # Without frames, as of a syntax error, python has no heading either.
-    told.stack = traceback.StackSummary.from_list(own) if own else None  # type: ignore[assignment]
+    told.stack = told.stack[first:]  # type: ignore[assignment]
+    chain: list[traceback.TracebackException | None] = [told]
+    while chain:
+        if (one := chain.pop()) is not None:
+            own = [frame for frame in one.stack or () if not frame.filename.startswith(_NOT_OF_SCRIPT)]
+            # Without frames, as of a syntax error, python has no heading either.
+            one.stack = traceback.StackSummary.from_list(own) if own else None  # type: ignore[assignment]
+            chain += [one.__cause__, one.__context__, *(one.exceptions or ())]
     return "".join(told.format())
+
+
+def _complain(text: str) -> None:
+    with suppress(ValueError, OSError):  # the loop may have closed the stream
+        print(f"dpprof: {text}", file=sys.stderr)
 
 
 def phase(name: str) -> AbstractContextManager[Any]:

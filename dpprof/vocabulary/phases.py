@@ -1,5 +1,7 @@
 """Phases of a training step in order, and their labels in a trace."""
 
+from urllib.parse import quote, unquote
+
 PHASES = (
     *("zero_grad", "forward", "backward", "backward_norms", "clip", "backward_weighted"),
     *("noise", "reduce_gradients", "optimizer_step"),
@@ -7,3 +9,18 @@ PHASES = (
 # Labels of ranges in a torch.profiler trace.
 PHASE_LABEL = "phase:"
 STEP_LABEL = "training_step"
+_BREAKS_JSON = '"\\%'
+
+
+def label_of(phase: str) -> str:
+    """Return the label of a phase's range. What would break torch's JSON is percent-encoded."""
+    return PHASE_LABEL + "".join(
+        c if c.isprintable() and c not in _BREAKS_JSON else quote(c, errors="surrogatepass") for c in phase
+    )
+
+
+def phase_of(label: str) -> str | None:
+    """Return the phase of a range with this label; None if it is another range."""
+    if not label.startswith(PHASE_LABEL):
+        return None
+    return unquote(label.removeprefix(PHASE_LABEL), errors="surrogatepass")

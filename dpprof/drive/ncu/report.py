@@ -15,7 +15,7 @@ from dpprof.errors import CountersError
 from dpprof.record.counters import CounterResult, CounterRow, total
 from dpprof.vocabulary.grouping import grouped
 from dpprof.vocabulary.operator_classes import kernel_class
-from dpprof.vocabulary.phases import PHASE_LABEL
+from dpprof.vocabulary.phases import phase_of
 
 _KERNEL = "Kernel Name"
 _RANGES = "Start/Stop_Range"
@@ -142,7 +142,7 @@ def by_kernel(launches: Sequence[Launch], metrics: Iterable[str]) -> CounterResu
     wanted = [metric for metric in metrics if metric != DURATION]
     rows = []
     for launch in launches:
-        phase, name = phase_of(launch.ranges), short_name(launch.kernel)
+        phase, name = phase_within(launch.ranges), short_name(launch.kernel)
         values = {metric: launch.values[metric] for metric in wanted if metric in launch.values}
         rows.append(CounterRow(name, kernel_class(name, phase), phase, 1, launch.values[DURATION], values))
     groups = grouped(rows, lambda row: (row.name, row.kernel_class, row.phase))
@@ -158,10 +158,10 @@ def by_kernel(launches: Sequence[Launch], metrics: Iterable[str]) -> CounterResu
     return CounterResult(sorted(totals, key=lambda row: -row.seconds), missing=missing)
 
 
-def phase_of(ranges: Iterable[str]) -> str | None:
+def phase_within(ranges: Iterable[str]) -> str | None:
     """Return the phase of a launch: the innermost range around it that is a phase."""
-    phases = [name.removeprefix(PHASE_LABEL) for name in ranges if name.startswith(PHASE_LABEL)]
-    return phases[-1] if phases else None
+    found = [phase for name in ranges if (phase := phase_of(name)) is not None]
+    return found[-1] if found else None
 
 
 @cache

@@ -19,6 +19,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from dpprof.measure.guard import Guard
 from dpprof.measure.own_loop.lines import line_now
 from dpprof.measure.own_loop.marks import wrapped
 from dpprof.measure.own_loop.present import tensors_alive
@@ -93,11 +94,13 @@ class LoopFindings:
     Args:
         model: whose gradients are looked at.
         storages: those of the ledger, which get the lines that make them.
+        guard: has what fails while it looks.
         is_private: True if a step adds noise.
     """
 
-    def __init__(self, model: nn.Module, storages: Storages, *, is_private: bool) -> None:
+    def __init__(self, model: nn.Module, storages: Storages, guard: Guard, *, is_private: bool) -> None:
         self._model, self._storages, self._is_private = model, storages, is_private
+        self._guard = guard
         self._optimizers = [thing for thing in gc.get_objects() if issubclass(type(thing), Optimizer)]
         self._with_gradient: set[str] = set()
         self._not_trained: dict[str, int] = {}
@@ -115,13 +118,14 @@ class LoopFindings:
     def looking(self) -> Iterator[None]:
         """Look at what runs inside."""
         self._storages.line_now = line_now
+        hook, zero = self._guard.hook, self._guard.around(self._zero)
         with (
-            register_module_forward_pre_hook(self._enter_module),
-            register_module_forward_hook(self._leave_module, always_call=True),
-            register_optimizer_step_pre_hook(self._before_step),
-            wrapped(nn.Module, "zero_grad", self._zero),
-            wrapped(Optimizer, "zero_grad", self._zero),
-            wrapped(_BaseDataLoaderIter, "__next__", self._advance),
+            register_module_forward_pre_hook(hook(self._enter_module)),
+            register_module_forward_hook(hook(self._leave_module), always_call=True),
+            register_optimizer_step_pre_hook(hook(self._before_step)),
+            wrapped(nn.Module, "zero_grad", zero),
+            wrapped(Optimizer, "zero_grad", zero),
+            wrapped(_BaseDataLoaderIter, "__next__", self._guard.around(self._advance)),
         ):
             yield
 
@@ -159,7 +163,7 @@ class LoopFindings:
                 call.is_reached, self._is_before_backward = True, False
 
             for node in nodes:
-                node.register_prehook(reached)
+                node.register_prehook(self._guard.hook(reached))
 
     def _before_step(self, optimizer: Optimizer, *_: object) -> None:
         if torch.compiler.is_compiling():

@@ -26,11 +26,14 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import to_flat
 from dpprof.config.measuring import MeasuringConfig
 from dpprof.config.training import LONGEST_NAME
-from dpprof.errors import describe_error, refuse
+from dpprof.errors import DpprofError, describe_error, refuse
 from dpprof.measure.environment import describe_environment
+from dpprof.measure.guard import Guard, LoopGuard
 from dpprof.measure.observe import Observer
-from dpprof.measure.own_loop.marks import Followed, Marks
-from dpprof.measure.own_loop.passes import LoopPasses, Stage, num_compiled
+from dpprof.measure.own_loop.followed import Followed
+from dpprof.measure.own_loop.ledger import num_compiled
+from dpprof.measure.own_loop.marks import Marks
+from dpprof.measure.own_loop.passes import PROFILED, LoopPasses, Stage
 from dpprof.measure.own_loop.target import OnTarget
 from dpprof.measure.passes.weights import parameter_groups
 from dpprof.record.folder import RunFolder
@@ -45,6 +48,7 @@ ELSEWHERE = "{steps} ran in other threads than the first one, and are not measur
 # The variables of torchrun's that tell a process which of the ranks it is.
 _RANK = "RANK"
 _OF_RANKS = (_RANK, "WORLD_SIZE")
+_UNNAMED = "unnamed"  # a phase whose name is empty
 _LEFT = "the script ended while the thread of the loop went on"
 _STOPPED = "the loop ended after {done} of {steps} steps of this pass"
 
@@ -54,6 +58,10 @@ class LoopEnded(BaseException):
 
     No error, so that a loop that goes on after errors ends, too.
     """
+
+
+class _PassFailed(Exception):
+    """Ends a pass in which a hook failed."""
 
 
 class LoopMeasurement:
@@ -100,21 +108,25 @@ class LoopMeasurement:
                 raise refuse(option, value, "1 or more")
         DriveConfig(runs_dir=str(runs_dir)).check_writable()
         self._followed = Followed(model, [optimizer] if optimizer is not None else [])
-        self._name, self._runs_dir, self._end = name, Path(runs_dir), end
+        # Absolute, as the loop may change the directory.
+        self._name, self._runs_dir, self._end = name, Path(runs_dir).absolute(), end
         self._by_optimizer, self._mlflow = by_optimizer, mlflow
         self._how: MeasuringConfig | EstimatingConfig
         self._how = MeasuringConfig(warmup_steps, measured_steps, "clean,ledger,trace")
         self._on_target, self._num_steps = on_target, (warmup_steps, measured_steps)
         if on_target is not None:
             self._how, self._end = EstimatingConfig(on_target.target, savings=False), True
-        self._marks = Marks(self._followed, self._optimizer_stepped, self._thread_ends)
+        # An estimate is all that a loop on a target runs for: it ends with what fails.
+        self._guard = LoopGuard() if on_target is None else Guard()
+        self._marks = Marks(self._followed, self._optimizer_stepped, self._thread_ends, self._guard)
         self._run = self._stage_after_stage()
         self._stage: Stage | None = None
         # Steps of this stage so far; samples of its last step, and of each that is timed.
         self._done, self._samples, self._step_samples = 0, 0, list[int]()
         self._process, self._thread = os.getpid(), threading.get_ident()
         self.folder: RunFolder | None = None
-        self.is_complete = False
+        self.is_complete = self._is_stopping = False
+        self.failure = ""  # why nothing more could be measured
 
     # The loop's side.
 
@@ -131,24 +143,58 @@ class LoopMeasurement:
         if self._is_of_another_thread():
             self._marks.steps_elsewhere += 1
             return
-        self._samples = self._marks.end_step()
-        next(self._run, None)
+        self._go_on()
         if self._stage is None and self._end:
             raise LoopEnded
 
-    def stop(self, error: BaseException | None = None) -> None:
-        """End the measurement where it is; a pass that lacks steps is left out, and says so."""
+    def _go_on(self) -> None:
+        """Observe the next step, or end the pass in which something failed."""
+        with self._surviving():
+            self._samples = self._marks.end_step()
+            error, self._guard.error = self._guard.error, None
+            if error is not None:
+                self._run.throw(_PassFailed(error))
+            else:
+                next(self._run, None)
+
+    @contextmanager
+    def _surviving(self) -> Iterator[None]:
+        """Measure nothing more if something fails in here, and let the loop go on."""
+        try:
+            yield
+        except StopIteration:
+            pass
+        except Exception as error:
+            if self._on_target is not None:
+                raise
+            self.failure = describe_error(error)
+            self._stage = None
+            self._run.close()
+            self._marks.remove()
+
+    def stop(self, why: str = "", error: BaseException | None = None) -> None:
+        """End the measurement where it is; a pass that lacks steps is left out, and says so.
+
+        Args:
+            why: what makes further measurement impossible.
+            error: what ended the loop.
+        """
         if self._process != os.getpid():
             self._stage = None  # a child of a fork; the folder is its parent's
         elif self._stage is not None and self._is_of_another_thread():
             # Left as it is: torch crashes where another thread ends its profiler.
-            self._record.passes[self._stage.name] = PassOutcome(PassStatus.SKIPPED, _LEFT)
-            self._finish()
+            with self._surviving():
+                self._record.passes[self._stage.name] = PassOutcome(PassStatus.SKIPPED, _LEFT)
+                self._finish()
         elif self._stage is not None:
-            self._marks.end_step()
-            with suppress(LoopEnded, StopIteration):
-                self._run.throw(LoopEnded(describe_error(error) if isinstance(error, Exception) else ""))
-            self._finish()
+            self._is_stopping, self.failure = True, self._guard.error or why
+            said = why or (describe_error(error) if isinstance(error, Exception) else "")
+            with self._surviving():
+                self._marks.end_step()
+                failed = self._guard.error is not None
+                with suppress(LoopEnded, StopIteration):
+                    self._run.throw(_PassFailed(self._guard.error) if failed else LoopEnded(said))
+                self._finish()
 
     def _is_of_another_thread(self) -> bool:
         """Tell if the stage under way, whose profilers belong to a thread, was begun in another one."""
@@ -160,18 +206,25 @@ class LoopMeasurement:
         if self._stage is None or self._marks.is_apart():
             yield
             return
-        with self._marks.phase(name):
+        name = str(name) or _UNNAMED
+        begun = self._guard.hook(self._marks.begin_phase)(name)
+        try:
             yield
+        finally:
+            if begun:
+                self._guard.hook(self._marks.end_phase)(name)
 
     def _all_stages(self) -> Iterator[Stage]:
         warmup_steps, measured_steps = self._num_steps
         if (on := self._on_target) is not None:
             yield Stage("", warmup_steps, lambda: on.warming(self._followed))
-            about = (self._followed, *self._begin_record(), self._step_samples)
+            folder, record = self._begin_record()
+            about = self._followed, folder, record, self._step_samples
             yield Stage(ESTIMATE, measured_steps, lambda: on.estimating(*about))
             return
         yield Stage("", warmup_steps, lambda: nullcontext(Observer()))
-        passes = LoopPasses(self._followed, *self._begin_record(), self.config)
+        about = (self._followed, *self._begin_record())
+        passes = LoopPasses(*about, self.config, self._guard, self._other_profiler_starts)
         yield from passes.stages(measured_steps)
 
     # What the marks tell.
@@ -186,10 +239,18 @@ class LoopMeasurement:
         if self._stage is not None and self._stage.name and not self._is_of_another_thread():
             self.stop()
 
+    def _other_profiler_starts(self) -> None:
+        """Stop before the loop's own profiler starts, which would end that of a pass."""
+        if not self._run.gi_running:  # else it is the pass's
+            self.stop(PROFILED)
+
     # Steps and stages.
 
     def _stage_after_stage(self) -> Generator[None, None, None]:
-        """Observe the loop's steps: it waits within each. LoopEnded, thrown in, ends the stage early."""
+        """Observe the loop's steps: it waits within each.
+
+        LoopEnded, thrown in, ends them all early; an error ends a pass, and the next one begins.
+        """
         for stage in self._all_stages():
             self._stage, self._done, self._thread = stage, 0, threading.get_ident()
             began, outcome = time.perf_counter(), PassOutcome(PassStatus.RUNNING)
@@ -201,9 +262,11 @@ class LoopMeasurement:
                     yield from self._steps(stage)
                 outcome.status = PassStatus.FINISHED
             except (Exception, KeyboardInterrupt, LoopEnded) as error:
-                said = describe_error(error) if isinstance(error, Exception) else str(error)
+                is_fault = isinstance(error, Exception) and not isinstance(error, _PassFailed | DpprofError)
+                said = describe_error(error) if is_fault else str(error)
                 said = said or _STOPPED.format(done=self._done, steps=stage.num_steps)
-                outcome.status, outcome.reason, ended = PassStatus.SKIPPED, said, error
+                outcome.status, outcome.reason = PassStatus.SKIPPED, said
+                ended = error if self._on_target or not isinstance(error, Exception) else None
             if stage.name:
                 outcome.seconds = time.perf_counter() - began
                 counts = self._step_samples
@@ -212,17 +275,19 @@ class LoopMeasurement:
                 self._write()
             if ended is not None:
                 raise ended
-            if self._done < stage.num_steps:
+            if self._is_stopping:
                 return
         self.is_complete = True
         self._finish()
 
     def _steps(self, stage: Stage) -> Iterator[None]:
-        self._marks.labels_ranges = stage.has_ranges
+        self._marks.labels_ranges = stage.start_profiled_step is not None
         is_timed = stage.name in ("clean", ESTIMATE)
         try:
             for _ in range(stage.num_steps):
-                ranges = record_function(STEP_LABEL) if stage.has_ranges else nullcontext()
+                if stage.start_profiled_step is not None:
+                    stage.start_profiled_step()
+                ranges = record_function(STEP_LABEL) if self._marks.labels_ranges else nullcontext()
                 with self._marks.observer.step(), ranges:
                     yield
                 self._done += 1

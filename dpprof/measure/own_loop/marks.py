@@ -16,7 +16,6 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from functools import partial
 from typing import Any
 from unittest.mock import patch
-from weakref import WeakValueDictionary, ref
 
 import torch
 from torch import Tensor, nn
@@ -28,12 +27,11 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.profiler import record_function
 from torch.utils._pytree import tree_leaves
 
+from dpprof.measure.guard import Guard
 from dpprof.measure.observe import Observer
-from dpprof.measure.trainers.base import Held, held_by
-from dpprof.vocabulary.norm_forms import NormCost
-from dpprof.vocabulary.phases import PHASE_LABEL
+from dpprof.measure.own_loop.followed import Followed
+from dpprof.vocabulary.phases import label_of
 
-OPACUS = "opacus.grad_sample"
 # Methods of Opacus's optimizers, and their phases.
 _OF_OPACUS = {
     "clip_and_accumulate": "clip",
@@ -47,69 +45,12 @@ _OPAKE_CLIPPED, _OPAKE_NOISE = "opake::clipped_grad", "opake::gaussian_noise"
 _OF_COMPILED = r"Using `torch\.compile\(module\)` when there are global hooks"
 
 
-class Followed:
-    """The model and the optimizers of a loop, given or seen. They live no longer than without it."""
-
-    def __init__(self, model: nn.Module | None, optimizers: list[Optimizer]) -> None:
-        self._given = ref(model) if model is not None else None
-        self._called: WeakValueDictionary[int, nn.Module] = WeakValueDictionary()
-        self._optimizers = [ref(optimizer) for optimizer in optimizers]
-
-    @property
-    def model(self) -> nn.Module:
-        """The model that was given; else, of those called, the one with most numbers of the optimizers'.
-
-        Of several as good, the largest; an empty one if none is alive.
-        """
-        if self._given is not None:
-            return self._given() or nn.Module()
-        trained = {id(p) for one in self.optimizers for group in one.param_groups for p in group["params"]}
-
-        def worth(module: nn.Module) -> tuple[int, int]:
-            sizes = {id(p): p.numel() for p in module.parameters()}
-            return sum(size for key, size in sizes.items() if key in trained), sum(sizes.values())
-
-        return max(self._called.values(), key=worth, default=nn.Module())
-
-    @property
-    def other_models(self) -> list[nn.Module]:
-        """Other models that were called, with parameters that are none of the model's."""
-        own = {id(p) for p in self.model.parameters()}
-        return [one for one in self._called.values() if any(id(p) not in own for p in one.parameters())]
-
-    @property
-    def optimizers(self) -> list[Optimizer]:
-        """The optimizers that are alive, the first seen first."""
-        return [found for one in self._optimizers if (found := one()) is not None]
-
-    def see_model(self, model: nn.Module) -> None:
-        """Learn a model that was called from outside of others."""
-        self._called[id(model)] = model
-
-    def see_optimizer(self, optimizer: Optimizer) -> None:
-        """Learn an optimizer that steps."""
-        if optimizer not in self.optimizers:
-            self._optimizers.append(ref(optimizer))
-
-    def held_tensors(self) -> Held:
-        """Return the tensors held now, by category; only categories with any."""
-        held = held_by(self.model, self.optimizers)
-        if OPACUS in sys.modules:
-            from dpprof.measure.trainers.opacus.labels import kept_by_opacus
-
-            held |= kept_by_opacus(self.model, self.model)
-        return held
-
-    def norm_costs(self) -> dict[str, NormCost]:
-        """Return nothing: how a loop computes norms is its own affair."""
-        return {}
-
-
 class Marks:
     """Marks the phases of whatever runs while it is installed.
 
     Tells the `observer` of them, and `followed` of models and optimizers. Calls `stepped` when an optimizer's
     `step` returns, with None for a step without one, and `thread_ends` from inside the loop's thread.
+    Whatever fails here is the `guard`'s.
     """
 
     def __init__(
@@ -117,8 +58,10 @@ class Marks:
         followed: Followed,
         stepped: Callable[[Optimizer | None], None],
         thread_ends: Callable[[], None],
+        guard: Guard,
     ) -> None:
         self._followed, self._stepped, self._thread_ends = followed, stepped, thread_ends
+        self._guard = guard
         self.observer = Observer()
         self.labels_ranges = False  # for the profiler
         self.batch_size, self.is_short = 0, False
@@ -146,9 +89,11 @@ class Marks:
             return True
         return self._process != os.getpid() or self._thread not in (None, threading.get_ident())
 
-    def _here(self, hook: Callable[..., Any]) -> Callable[..., Any]:
+    def _here(
+        self, hook: Callable[..., Any], instead: Callable[..., Any] | None = None
+    ) -> Callable[..., Any]:
         """Leave a hook out where the caller is apart; between compiled parts, run it uncompiled."""
-        hook = disable(hook)
+        hook = disable(self._guard.hook(hook, instead))
         return lambda *args, **kwargs: None if self.is_apart() else hook(*args, **kwargs)
 
     def install(self) -> None:
@@ -156,11 +101,13 @@ class Marks:
         keep = self._installed
         warnings.filterwarnings("ignore", _OF_COMPILED)
         keep.callback(_without, warnings.filters[0])
+        before_step = disable(self._guard.hook(self._before_step))
         for handle in (
             register_module_forward_pre_hook(self._here(self._enter_module)),
             register_module_forward_hook(self._here(self._leave_module), with_kwargs=True, always_call=True),
-            register_optimizer_step_pre_hook(partial(self._before_any_step, disable(self._before_step))),
-            register_optimizer_step_post_hook(self._here(self._after_step)),
+            register_optimizer_step_pre_hook(partial(self._before_any_step, before_step)),
+            # The step ends, whatever fails: so does a pass that failed.
+            register_optimizer_step_post_hook(self._here(self._after_step, self._end_step_of)),
         ):
             keep.enter_context(handle)
         for name in ("backward", "grad"):
@@ -194,9 +141,10 @@ class Marks:
 
     def _wrap(self, owner: Any, name: str, around: Callable[..., Any]) -> None:
         """Call a function through `around`, but where the caller is apart."""
+        guarded = self._guard.around(around)
 
         def here(original: Any, *args: Any, **kwargs: Any) -> Any:
-            return original(*args, **kwargs) if self.is_apart() else around(original, *args, **kwargs)
+            return original(*args, **kwargs) if self.is_apart() else guarded(original, *args, **kwargs)
 
         self._installed.enter_context(wrapped(owner, name, here))
 
@@ -208,23 +156,32 @@ class Marks:
     def end_step(self) -> int:
         """End what the step has left open, and return the number of its samples."""
         self._close()
-        self._end(self._phase)
-        self._depth = 0
-        self._has_noise = False
+        self.end_phase(self._phase)
+        self._depth, self._backwards = 0, []
+        self._in_step = self._is_clipped = self._has_noise = False
         self._look_for_opacus()
         samples, self._samples = self._samples, 0
         return samples
 
     @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Mark a phase, which ends one that nothing else has ended."""
-        self._close()
-        begun = self._begin(name)
+    def _phase_of(self, name: str) -> Iterator[None]:
+        begun = self.begin_phase(name)
         try:
             yield
         finally:
             if begun:
-                self._end(name)
+                self.end_phase(name)
+
+    def begin_phase(self, name: str) -> bool:
+        """Begin a phase, which ends one that nothing else has ended; False within another one."""
+        self._close()
+        return self._begin(name)
+
+    def end_phase(self, phase: str) -> None:
+        """End the phase under way."""
+        if phase and self._phase == phase:
+            self._within_phase.close()
+            self._phase = ""
 
     def _begin(self, phase: str) -> bool:
         """Begin a phase unless another one is under way."""
@@ -236,20 +193,14 @@ class Marks:
             self.is_short |= torch.is_autocast_enabled("cpu")
         self._within_phase.enter_context(self.observer.phase(phase))
         if self.labels_ranges:
-            self._within_phase.enter_context(record_function(PHASE_LABEL + phase))
+            self._within_phase.enter_context(record_function(label_of(phase)))
         if phase == "noise":
             self._within_phase.enter_context(self.observer.label_new("noise"))
         return True
 
-    def _end(self, phase: str) -> None:
-        """End the phase under way."""
-        if phase and self._phase == phase:
-            self._within_phase.close()
-            self._phase = ""
-
     def _close(self) -> None:
         if self._open:
-            self._end(self._open)
+            self.end_phase(self._open)
             self._open = ""
 
     def _leave_open(self, name: str) -> None:
@@ -273,7 +224,10 @@ class Marks:
             self.batch_size = self.batch_size or samples
         self.observer.label("inputs", [("", tensor) for tensor in tensors])
 
-    def _leave_module(self, module: nn.Module, args: object, kwargs: object, output: object) -> None:
+    def _leave_module(
+        self, module: nn.Module, args: object, kwargs: object, output: object = None
+    ) -> None:
+        """Leave a module. Without `output`, as torch calls it, forward raised, and `kwargs` is nothing."""
         self._depth = max(0, self._depth - 1)
         if self._depth == 0 and self._open == "forward":
             self._see_inputs((args, kwargs))  # only now, as keyword arguments are not told before
@@ -303,32 +257,34 @@ class Marks:
     def _aside(self, closure: Callable[..., Any]) -> Callable[..., Any]:
         """Interrupt `optimizer_step` by the closure, which has forward and backward in it."""
 
-        @functools.wraps(closure)
-        def called(*args: Any, **kwargs: Any) -> Any:
-            self._end("optimizer_step")
+        def interrupting(closure: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            self.end_phase("optimizer_step")
             try:
                 return closure(*args, **kwargs)
             finally:
                 self._close()
                 self._in_step = self._begin("optimizer_step")
 
-        return called
+        return functools.wraps(closure)(partial(self._guard.around(interrupting), closure))
 
     def _after_step(self, optimizer: Optimizer, *_: object) -> None:
         if self._in_step:
             self._in_step = False
-            self._end("optimizer_step")
+            self.end_phase("optimizer_step")
             self._stepped(optimizer)
+
+    def _end_step_of(self, optimizer: Optimizer, *_: object) -> None:
+        self._stepped(optimizer)
 
     def _in(self, phase: str) -> Callable[..., Any]:
         def called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            with nullcontext() if self._backwards else self.phase(phase):
+            with nullcontext() if self._backwards else self._phase_of(phase):
                 return function(*args, **kwargs)
 
         return called
 
     def _backward(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        with self.phase(self._backwards.pop(0) if self._backwards else "backward"):
+        with self._phase_of(self._backwards.pop(0) if self._backwards else "backward"):
             result = function(*args, **kwargs)
         if self._backwards or self._is_clipped:
             self._leave_open("clip")  # factors from norms, between the two; or Opake's clipping
@@ -359,7 +315,7 @@ class Marks:
                 self._is_clipped = False
                 self._close()
             elif left.name == _OPAKE_NOISE:
-                self._end("noise")
+                self.end_phase("noise")
                 self._has_noise = True
 
 

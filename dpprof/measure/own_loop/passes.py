@@ -3,10 +3,10 @@
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import ref
 
 import torch
@@ -14,19 +14,25 @@ from torch import Tensor, UntypedStorage, nn
 from torch.profiler import ProfilerActivity, profile
 
 from dpprof.config.experiment import ExperimentConfig
+from dpprof.errors import DpprofError
+from dpprof.measure.guard import Guard
 from dpprof.measure.observe import Observer
 from dpprof.measure.own_loop.findings import LoopFindings
-from dpprof.measure.own_loop.marks import OPACUS, Followed
+from dpprof.measure.own_loop.followed import OPACUS, Followed
+from dpprof.measure.own_loop.ledger import BesideCompiled, FromSecondStep, LoopLedger, num_compiled
+from dpprof.measure.own_loop.marks import wrapped
 from dpprof.measure.own_loop.present import tensors_alive
+from dpprof.measure.own_loop.quiet import Quiet
 from dpprof.measure.passes import clean, trace
 from dpprof.measure.passes.events import Allocation, Recording, read
-from dpprof.measure.passes.ledger import Ledger, LedgerObserver
 from dpprof.measure.passes.memory import AllocatedBytes, note_peaks
 from dpprof.measure.passes.weights import checksums, note_moves
 from dpprof.process import peak_rss_bytes
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Record
 
+PROFILED = "the loop runs a profiler of torch's itself, and there is one in a process"
+_STARTS = {"_prepare_trace", "_start_trace"}  # of torch's profilers
 _LEDGER_STEPS = 4
 _TRACE_STEPS = trace.WAIT_STEPS + trace.WARMUP_STEPS + trace.ACTIVE_STEPS
 
@@ -37,25 +43,31 @@ class Stage(NamedTuple):
     name: str
     num_steps: int
     open: Callable[[], AbstractContextManager[Observer]]
-    has_ranges: bool = False
+    start_profiled_step: Callable[[], None] | None = None  # of a profiler, which has ranges
 
 
 class LoopPasses:
     """Passes that add their results to a record."""
 
     def __init__(
-        self, followed: Followed, folder: RunFolder, record: Record, config: ExperimentConfig
+        self,
+        followed: Followed,
+        folder: RunFolder,
+        record: Record,
+        config: ExperimentConfig,
+        guard: Guard,
+        other_profiler: Callable[[], None],
     ) -> None:
+        self._guard, self._other_profiler = guard, other_profiler
         self._followed, self._folder, self._record, self._config = followed, folder, record, config
         self._device = config.device
 
     def stages(self, measured_steps: int) -> list[Stage]:
         """Return the passes in order."""
-        traced = self._folder, self._record, self._device
         return [
             Stage("clean", measured_steps, self._timing),
-            Stage("ledger", _LEDGER_STEPS, self._ledger, has_ranges=True),
-            Stage("trace", _TRACE_STEPS, partial(trace.tracing, *traced), has_ranges=True),
+            Stage("ledger", _LEDGER_STEPS, self._ledger, self._start_profiled_step),
+            Stage("trace", _TRACE_STEPS, self._trace, self._start_profiled_step),
         ]
 
     @contextmanager
@@ -76,17 +88,23 @@ class LoopPasses:
         on_cuda = self._device == "cuda"
         activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * on_cuda
         weights = checksums(self._followed.model)
-        ledger = (_beside_compiled() if num_compiled() else Ledger)(self._device)
+        ledger = (BesideCompiled if num_compiled() else LoopLedger)(self._device, self._guard)
+        self._quiet = Quiet(_LEDGER_STEPS + 1)
         findings = LoopFindings(
-            self._followed.model, ledger.storages, is_private="noise" in self._record.phase_s
+            self._followed.model,
+            ledger.storages,
+            self._guard,
+            is_private="noise" in self._record.phase_s,
         )
-        observer, frees = _FromSecondStep(ledger, self._followed), list[Allocation]()
+        observer, frees = FromSecondStep(ledger, self._followed), list[Allocation]()
         with (
+            self._no_other_profiler(),
             ledger,
             findings.looking(),
-            labelled_by_opacus(observer, self._followed.model),
+            labelled_by_opacus(_Labels(observer, self._guard), self._followed.model),
             profile(activities=activities, profile_memory=True) as profiler,
         ):
+            self._quiet.start()
             watched = _watched((t for t in tensors_alive() if ledger.storages.see(t) is not None), frees)
             yield observer
             del watched
@@ -103,6 +121,34 @@ class LoopPasses:
             recording.allocations[:] = sorted([*known, *frees], key=lambda free: free.at)
         self._note_events(recording, observer.alive_at_start)
 
+    @contextmanager
+    def _trace(self) -> Iterator[Observer]:
+        self._quiet = Quiet(trace.ACTIVE_STEPS)
+        with (
+            self._no_other_profiler(),
+            trace.tracing(self._folder, self._record, self._device) as steps,
+        ):
+            yield steps
+
+    def _start_profiled_step(self) -> None:
+        self._quiet.start()
+
+    @contextmanager
+    def _no_other_profiler(self) -> Iterator[None]:
+        """Refuse to profile beside a profiler of the loop's; one that starts inside is told."""
+        if torch.autograd._profiler_enabled():
+            raise DpprofError(PROFILED)
+
+        def starting(start: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            self._other_profiler()
+            return start(*args, **kwargs)
+
+        around = self._guard.around(starting)
+        with ExitStack() as starts:
+            for name in _STARTS & vars(torch.autograd.profiler.profile).keys():
+                starts.enter_context(wrapped(torch.autograd.profiler.profile, name, around))
+            yield
+
     def _note_events(self, recording: Recording, alive: int) -> None:
         """Note the allocator's peaks from the second step on, which began with `alive` bytes."""
         steps, on_cpu = recording.steps[1:], self._device == "cpu"
@@ -111,23 +157,15 @@ class LoopPasses:
         note_peaks(self._record.memory, levels, recording.phases, steps, is_headline=on_cpu)
 
 
-def num_compiled() -> int:
-    """Return the number of graphs that `torch.compile` has made in this process."""
-    dynamo = sys.modules.get("torch._dynamo.utils")
-    return int(dynamo.counters["stats"]["unique_graphs"]) if dynamo is not None else 0
+class _Labels(Observer):
+    """Labels tensors for another observer, whatever fails."""
 
+    def __init__(self, observer: Observer, guard: Guard) -> None:
+        self._label, self.label_new = guard.hook(observer.label), observer.label_new  # type: ignore[method-assign]
 
-def _beside_compiled() -> type[Ledger]:
-    """Return a ledger that leaves compiled code as it is; beside others it would run uncompiled."""
-
-    class BesideCompiled(Ledger):
-        __torch_dispatch__ = torch._disable_dynamo(Ledger.__torch_dispatch__)  # type: ignore[attr-defined]
-
-        @classmethod
-        def ignore_compile_internals(cls) -> bool:
-            return True
-
-    return BesideCompiled
+    def label(self, category: str, tensors: Iterable[tuple[str, Tensor]]) -> None:
+        """Assign tensors to a category."""
+        self._label(category, tensors)
 
 
 def labelled_by_opacus(observer: Observer, model: nn.Module) -> AbstractContextManager[None]:
@@ -162,23 +200,3 @@ def _watched(tensors: Iterator[Tensor], frees: list[Allocation]) -> list[ref[Unt
 
     storages = {storage._cdata: storage for storage in (tensor.untyped_storage() for tensor in tensors)}
     return [ref(storage, partial(note, storage.nbytes())) for storage in storages.values()]
-
-
-class _FromSecondStep(LedgerObserver):
-    """Keeps the account of steps from the second one on, and what was alive when that began."""
-
-    alive_at_start = 0
-
-    def __init__(self, ledger: Ledger, followed: Followed) -> None:
-        super().__init__(ledger, followed)
-        self.starts: list[int] = []  # the number of the first storage that each step made
-
-    @contextmanager
-    def step(self) -> Iterator[None]:
-        """Account for a step."""
-        self.starts.append(self._storages.num_born)
-        if len(self.starts) == 2:
-            self.alive_at_start = self._storages.live_bytes()
-            self.highest = None
-        with super().step():
-            yield

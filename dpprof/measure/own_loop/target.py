@@ -24,8 +24,9 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from dpprof.config.devices import DEVICES
 from dpprof.errors import EstimateError
 from dpprof.measure.observe import Observer
+from dpprof.measure.own_loop.followed import Followed
 from dpprof.measure.own_loop.lines import line_of
-from dpprof.measure.own_loop.marks import Followed, wrapped
+from dpprof.measure.own_loop.marks import wrapped
 from dpprof.measure.own_loop.passes import labelled_by_opacus
 from dpprof.measure.own_loop.unknown import REMEDY, unknown_values
 from dpprof.measure.passes.clock import clock_of

@@ -10,7 +10,7 @@ from typing import Any
 from torch._C._autograd import DeviceType
 from torch.profiler import profile
 
-from dpprof.vocabulary.phases import PHASE_LABEL, STEP_LABEL
+from dpprof.vocabulary.phases import STEP_LABEL, phase_of
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ def read(profiler: "profile", device: str) -> Recording:
                 kernels[event.linked_correlation_id()] += event.duration_ns()
         elif name == STEP_LABEL:
             recording.steps.append(_span(event, name))
-        elif name.startswith(PHASE_LABEL):
-            recording.phases.append(_span(event, name.removeprefix(PHASE_LABEL)))
+        elif (phase := phase_of(name)) is not None:
+            recording.phases.append(_span(event, phase))
         elif not event.is_user_annotation() and event.linked_correlation_id() == 0:
             operators.append((event, name))
     for event, name in operators:

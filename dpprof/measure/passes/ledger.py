@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.measuring import SAMPLED_WARMUP_STEPS
+from dpprof.measure.guard import Guard
 from dpprof.measure.observe import Observer
 from dpprof.measure.passes.account import Account
 from dpprof.measure.passes.accumulation import is_in_place, references_of_last
@@ -94,16 +95,18 @@ class Ledger(TorchDispatchMode):
     """Counts the storages and the traffic of all operators called while it is entered.
 
     Only storages on `device_type` count; `l2_bytes` is the size of its last-level cache, 0 if unknown. A
-    `clock` predicts the operators' times.
+    `clock` predicts the operators' times; what fails in hooks is the `guard`'s.
     """
 
-    def __init__(self, device_type: str, l2_bytes: int = 0, clock: Clock | None = None) -> None:
+    def __init__(
+        self, device_type: str, l2_bytes: int = 0, clock: Clock | None = None, guard: Guard | None = None
+    ) -> None:
         super().__init__()
         references_of_last()  # found before any step
-        self.storages = Storages(device_type)
+        self.storages = Storages(device_type, guard)
         self._cache = Cache(l2_bytes) if l2_bytes else None
         self.clock = clock
-        self.modules = ModuleCalls(self._recomputing)
+        self.modules = ModuleCalls(self._recomputing, guard)
         self._rows: dict[tuple[str, str, str | None], TrafficRow] = {}
         self._collectives: dict[tuple[str, str | None], CollectiveRow] = {}
         self._counts = False

@@ -17,7 +17,7 @@ from dpprof.measure.passes.events import Recording, Span, read
 from dpprof.measure.passes.subject import Subject
 from dpprof.record.record import Memory
 from dpprof.vocabulary.loops import savings_to_measure
-from dpprof.vocabulary.phases import PHASE_LABEL
+from dpprof.vocabulary.phases import label_of
 
 _RECORDED_STEPS = 3
 
@@ -34,7 +34,7 @@ def run(subject: Subject) -> None:
         for made in savings.values():
             training.trainer.save(made)
             training.run(1, Observer())
-        with record_function(f"{PHASE_LABEL}cleanup"):  # outside of any step
+        with record_function(label_of("cleanup")):  # outside of any step
             training.trainer.drop_gradients()
             gc.collect()
     recording = read(profiler, subject.config.device)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch._C._autograd import _get_sequence_nr as get_sequence_nr
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
+from dpprof.measure.guard import Guard
 from dpprof.measure.passes.traffic import tensors_in
 from dpprof.vocabulary.norm_forms import NormCost
 from dpprof.vocabulary.theory import LayerRow
@@ -47,8 +48,10 @@ class ModuleCalls:
     `in_forward` tells if the calls are those of forward: others are a checkpoint's.
     """
 
-    def __init__(self, around: Callable[[], AbstractContextManager[None]]) -> None:
-        self._around = around
+    def __init__(
+        self, around: Callable[[], AbstractContextManager[None]], guard: Guard | None = None
+    ) -> None:
+        self._around, self._guard = around, guard or Guard()
         self._names: dict[int, str] = {}
         self._threads: defaultdict[int, _Thread] = defaultdict(_Thread)
         self._hooks = ExitStack()
@@ -57,8 +60,9 @@ class ModuleCalls:
         self.in_forward = False
 
     def __enter__(self) -> Self:
-        self._hooks.enter_context(register_module_forward_pre_hook(self._enter_module))
-        self._hooks.enter_context(register_module_forward_hook(self._leave_module, always_call=True))
+        before, after = self._guard.hook(self._enter_module), self._guard.hook(self._leave_module)
+        self._hooks.enter_context(register_module_forward_pre_hook(before))
+        self._hooks.enter_context(register_module_forward_hook(after, always_call=True))
         return self
 
     def __exit__(self, *error: object) -> None:

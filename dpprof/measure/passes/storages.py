@@ -15,6 +15,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from dpprof.measure.guard import Guard
 from dpprof.record.ledger import PhaseMark
 
 
@@ -77,8 +78,9 @@ class Storages:
     Sparse tensors and memory that torch did not allocate (`torch.from_numpy`) are left out.
     """
 
-    def __init__(self, device_type: str) -> None:
-        self._device_type = device_type
+    def __init__(self, device_type: str, guard: Guard | None = None) -> None:
+        self._device_type, self._guard = device_type, guard or Guard()
+        self._died = self._guard.hook(self._die)
         self._live: dict[int, Life] = {}
         self._expected: list[tuple[str, Callable[[torch.Size], bool] | None]] = []
         self._newborn: list[list[Life]] = []
@@ -103,8 +105,13 @@ class Storages:
         return self.num_born - 1
 
     def __enter__(self) -> Self:
-        self._resize = torch.UntypedStorage.resize_
-        torch.UntypedStorage.resize_ = self._resized(self._resize)  # type: ignore[method-assign]
+        self._resize = resize = torch.UntypedStorage.resize_
+        resized = self._guard.around(self._resized)
+
+        def resize_(storage: torch.UntypedStorage, size: int) -> Any:
+            return resized(resize, storage, size)
+
+        torch.UntypedStorage.resize_ = resize_  # type: ignore[method-assign]
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -113,17 +120,13 @@ class Storages:
             life.reference = None
         self._live.clear()
 
-    def _resized(self, resize: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap a storage's `resize_`, which is no operator: FSDP empties and fills storages with it."""
-
-        def resize_(storage: torch.UntypedStorage, size: int) -> Any:
-            result = resize(storage, size)
-            life = self._live.get(storage._cdata)
-            if life is not None:
-                self._follow_size(life, storage.nbytes())
-            return result
-
-        return resize_
+    def _resized(self, resize: Callable[..., Any], storage: torch.UntypedStorage, size: int) -> Any:
+        """Follow a storage's `resize_`, which is no operator: FSDP empties and fills storages with it."""
+        result = resize(storage, size)
+        life = self._live.get(storage._cdata)
+        if life is not None:
+            self._follow_size(life, storage.nbytes())
+        return result
 
     def _follow_size(self, life: Life, num_bytes: int) -> None:
         if life.num_bytes != num_bytes:
@@ -190,7 +193,7 @@ class Storages:
         """Take bytes that belong to no tensor, and that no step's log has."""
         self.changes.append((self._next_number(), num_bytes))
 
-    def _died(self, key: int, life: Life, _: object) -> None:
+    def _die(self, key: int, life: Life, _: object) -> None:
         taken_over = isinstance(life.reference, tuple)
         for one in [k for k, held in self._live.items() if held is life] if taken_over else [key]:
             self._forget(one, life, None)

@@ -25,7 +25,7 @@ from dpprof.measure.workloads.sampling import num_samples
 from dpprof.vocabulary.loops import DOCUMENTED, LEAN, OUTPUTS
 from dpprof.vocabulary.norm_forms import NormCost
 from dpprof.vocabulary.parallel import NONE
-from dpprof.vocabulary.phases import PHASE_LABEL, STEP_LABEL
+from dpprof.vocabulary.phases import STEP_LABEL, label_of
 
 # docs/troubleshooting.md quotes these sentences, with the names in capitals.
 SENTENCES = {
@@ -205,7 +205,7 @@ class TrainerBase(ABC):
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Mark one phase of a step; phases may recur in a step, but not nest."""
-        with self.observer.phase(name), record_function(PHASE_LABEL + name):
+        with self.observer.phase(name), record_function(label_of(name)):
             yield
 
     def unhooked(self) -> AbstractContextManager[Any]:

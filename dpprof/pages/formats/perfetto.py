@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dpprof.record.ledger import StepTimeline
-from dpprof.vocabulary.phases import PHASE_LABEL, STEP_LABEL
+from dpprof.vocabulary.phases import STEP_LABEL, label_of, phase_of
 from dpprof.vocabulary.units import US_PER_S
 
 Event = dict[str, Any]
@@ -31,9 +31,9 @@ def with_memory(trace: dict[str, Any], timeline: StepTimeline) -> dict[str, Any]
         return trace | {"traceEvents": events}
     step = max(steps, key=lambda event: float(event["ts"]))
     start, end = float(step["ts"]), float(step["ts"] + step["dur"])
-    phases = [event for event in own if event["name"].startswith(PHASE_LABEL) and start <= event["ts"] <= end]
+    phases = [event for event in own if phase_of(event["name"]) is not None and start <= event["ts"] <= end]
     phases.sort(key=lambda event: float(event["ts"]))
-    if [event["name"].removeprefix(PHASE_LABEL) for event in phases] == [p.name for p in timeline.phases]:
+    if [phase_of(event["name"]) for event in phases] == [p.name for p in timeline.phases]:
         inner = [(float(event["ts"]), float(event["ts"] + event["dur"])) for event in phases]
         which = "the ledger's step, fitted to this one phase by phase"
     else:
@@ -48,7 +48,7 @@ def own_trace(timeline: StepTimeline, which: str) -> dict[str, Any]:
     """Return a trace of only the counters, with phases as slices; `which` says whose time it shows."""
     clock = _clock(timeline, 0.0, timeline.step_s * US_PER_S, [])
     slices = [
-        _event("X", PHASE_LABEL + phase.name, clock(phase.start), 1)
+        _event("X", label_of(phase.name), clock(phase.start), 1)
         | {"dur": round(clock(phase.end) - clock(phase.start), _MICROSECOND_DIGITS)}
         for phase in timeline.phases
     ]

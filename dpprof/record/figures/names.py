@@ -1,5 +1,7 @@
 """Metric names in MLflow, TensorBoard and tables; only this file gives them, and names are never parsed."""
 
+import hashlib
+import re
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
@@ -44,6 +46,12 @@ RATE, STEPS = "privacy/sample_rate", "privacy/steps"
 # The most important figures of a run.
 HEADLINE = (PEAK, STEP, SAMPLES, MOVED, FLOPS, NEEDED, FITS, PREDICTED, FLOOR)
 
+# What MLflow's names cannot have, and the signs that `key_of` and paths use.
+_NOT_IN_NAMES = re.compile(r"[^\w.\- ]")
+_LONGEST_KEY = 100  # of the 250 characters of a name in MLflow
+# Names beside those of phases: `latency/step_ms`, `flops/total`, `counters/class/...`.
+_TAKEN = frozenset({"step", "communication", "total", "of_layers", "in_theory", "class"})
+
 
 class Logged(Enum):
     """Condition under which MLflow gets a figure. Records and exports have them all."""
@@ -62,9 +70,30 @@ class Metric(NamedTuple):
     logged: Logged = Logged.ALWAYS
 
 
+def key_of(phase: str) -> str:
+    """Return a phase as a part of metric names, the same for no other phase.
+
+    A phase may have any name, and MLflow's names have letters, digits and some signs: others become their
+    bytes in hexadecimal, as in a URL, after a colon.
+    """
+    if phase in _TAKEN:
+        return f"phase:{phase}"
+    key = _NOT_IN_NAMES.sub(lambda found: _coded(found[0]), phase)
+    if not key.strip("."):  # would be a folder's name
+        key = _coded(phase) or ":"
+    if len(key) <= _LONGEST_KEY:
+        return key
+    digest = hashlib.sha256(phase.encode(errors="surrogatepass")).hexdigest()
+    return f"{key[: _LONGEST_KEY // 2]}:{digest[: _LONGEST_KEY // 4]}"
+
+
+def _coded(text: str) -> str:
+    return "".join(f":{byte:02X}" for byte in text.encode(errors="surrogatepass"))
+
+
 def predicted_name(phase: str) -> str:
     """Return the metric name of a phase's predicted time."""
-    return f"predicted/{phase}_ms"
+    return f"predicted/{key_of(phase)}_ms"
 
 
 def ratio_name(name: str) -> str:
@@ -192,7 +221,7 @@ def _step(record: Record, phases: Mapping[str, PhaseFigures]) -> Iterator[Metric
         yield Metric("latency/step_ms_p95", ms(cuts[18]))
         yield Metric(IQR, ms(cuts[14] - cuts[4]))
     for name, phase in phases.items():
-        yield Metric(f"latency/{name}_ms", phase.ms)
+        yield Metric(f"latency/{key_of(name)}_ms", phase.ms)
     per_s = 1 / statistics.median(steps)
     if samples:
         yield Metric(LARGEST_BATCH, max(samples))
@@ -236,11 +265,11 @@ def _ledger(ledger: LedgerFigures, phases: Mapping[str, PhaseFigures]) -> Iterat
     for category, held in ledger.all_at_peak_mib.items():
         yield Metric(f"memory/at_peak/{category}_mib", held, True, Logged.UNLESS_ZERO)
     for name, phase in phases.items():
-        yield Metric(f"memory/peak_in_{name}_mib", phase.peak_mib, compares=True)
+        yield Metric(f"memory/peak_in_{key_of(name)}_mib", phase.peak_mib, compares=True)
     for name, phase in phases.items():
-        yield Metric(f"io/{name}/read_mib", phase.read_mib, True, Logged.UNLESS_ZERO)
-        yield Metric(f"io/{name}/written_mib", phase.written_mib, True, Logged.UNLESS_ZERO)
-        yield Metric(f"flops/{name}", phase.flops, True, Logged.UNLESS_ZERO)
+        yield Metric(f"io/{key_of(name)}/read_mib", phase.read_mib, True, Logged.UNLESS_ZERO)
+        yield Metric(f"io/{key_of(name)}/written_mib", phase.written_mib, True, Logged.UNLESS_ZERO)
+        yield Metric(f"flops/{key_of(name)}", phase.flops, True, Logged.UNLESS_ZERO)
 
 
 def _traffic(record: Record, ledger: LedgerResult) -> Iterator[Metric]:
@@ -259,7 +288,7 @@ def _communication(ledger: LedgerResult, sent_mib: float) -> Iterator[Metric]:
     yield Metric(SENT, sent_mib, compares=True)
     yield Metric("communication/calls", float(sum(row.calls for row in rows)), compares=True)
     for phase, num_bytes in summed((row.phase, row.sent) for row in rows).items():
-        yield Metric(f"communication/{phase}/sent_mib", mib(num_bytes))
+        yield Metric(f"communication/{key_of(phase)}/sent_mib", mib(num_bytes))
 
 
 def _ranks(found: RanksFigures, slowest: RankFigures) -> Iterator[Metric]:
@@ -285,7 +314,7 @@ def _estimate(estimate: EstimateFigures) -> Iterator[Metric]:
     yield Metric(CAPACITY, estimate.capacity_mib)
     yield Metric(FITS, None if estimate.fits is None else float(estimate.fits))
     for phase, seconds in estimate.floor_s.items():
-        yield Metric(f"floor/{phase}_ms", ms(seconds))
+        yield Metric(f"floor/{key_of(phase)}_ms", ms(seconds))
     for name, least in ((SENDING, estimate.communication_s), (FLOOR, estimate.step_floor_s)):
         if least is not None:
             yield Metric(name, ms(least))
@@ -299,7 +328,7 @@ def _step_counters(counters: StepCounters) -> Iterator[Metric]:
     yield from _counters(counters.step, compares=True)
     for phase, within in counters.phases.items():
         if phase is not None:
-            yield from _counters(within, f"{phase}/")
+            yield from _counters(within, f"{key_of(phase)}/")
     for name, of_class in counters.classes.items():
         for metric in _counters(of_class, f"class/{name}/"):
             yield metric._replace(logged=Logged.NEVER)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dpprof.config.counter_metrics import BASIC, DRAM_PCT, DRAM_READ, DRAM_WRITTEN, DURATION, L2_READ
-from dpprof.drive.ncu.report import Launch, by_kernel, phase_of, read_csv, short_name
+from dpprof.drive.ncu.report import Launch, by_kernel, phase_within, read_csv, short_name
 from dpprof.errors import CountersError, CountersUnavailable
 
 REPORTS = Path(__file__).parent / "reports"
@@ -170,9 +170,9 @@ def test_a_metric_that_one_launch_lacks_has_no_total() -> None:
 
 
 def test_the_innermost_phase_counts() -> None:
-    assert phase_of(("epoch", "phase:forward", "layer")) == "forward"
-    assert phase_of(("phase:forward", "phase:clip")) == "clip"
-    assert phase_of(("epoch",)) is None
+    assert phase_within(("epoch", "phase:forward", "layer")) == "forward"
+    assert phase_within(("phase:forward", "phase:clip")) == "clip"
+    assert phase_within(("epoch",)) is None
 
 
 @pytest.mark.parametrize(
