@@ -66,15 +66,31 @@ def watch(command: tuple[str, ...], is_module: bool, **options: str | None) -> N
     measured = Watched(script, arguments, is_module=is_module, name=name, **how)
     for number in set(stopping_signals()) - {signal.SIGINT}:
         signal.signal(number, signal.SIG_DFL)  # they end a script, and its forks, as without dpprof
+    start, process = Path.cwd(), os.getpid()
     code = measured.run()
+    if process != os.getpid():
+        sys.exit(code)  # a fork of the script's
+    end = _cwd()
     try:
+        os.chdir(start)  # where MLflow's store is, if the script went elsewhere
         _tell(measured, is_logged=is_logged, is_estimated=is_estimated)
     except DpprofError as error:
         if is_estimated and not code:
             raise
         complain(f"dpprof: {error}")
+    finally:
+        if end is not None:
+            os.chdir(end)
     if code:
         sys.exit(code)
+
+
+def _cwd() -> Path | None:
+    """Return the working directory; None if it is gone."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return None
 
 
 def _tell(measured: "Watched", *, is_logged: bool, is_estimated: bool) -> None:

@@ -143,7 +143,10 @@ class Watched(profile):
         self._script, self._arguments, self._is_module = script, arguments, is_module
 
     def run(self) -> int:
-        """Run the script as python does, and return its exit code. Its traceback goes to standard error."""
+        """Run the script as python does, and return its exit code. Its traceback goes to standard error.
+
+        It may return in a fork, too, for which there is nothing to do.
+        """
         sys.argv = [self._script, *self._arguments]
         sys.path[0] = os.getcwd() if self._is_module else str(Path(self._script).resolve().parent)
         try:

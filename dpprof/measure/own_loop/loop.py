@@ -31,9 +31,11 @@ from dpprof.measure.environment import describe_environment
 from dpprof.measure.guard import Guard, LoopGuard
 from dpprof.measure.observe import Observer
 from dpprof.measure.own_loop.followed import Followed
+from dpprof.measure.own_loop.forks import exit_without_threads, keep_for_good, tell_forks
 from dpprof.measure.own_loop.ledger import num_compiled
 from dpprof.measure.own_loop.marks import Marks
-from dpprof.measure.own_loop.passes import PROFILED, LoopPasses, Stage
+from dpprof.measure.own_loop.passes import LoopPasses, Stage
+from dpprof.measure.own_loop.profilers import PROFILED, Profilers
 from dpprof.measure.own_loop.target import OnTarget
 from dpprof.measure.passes.weights import parameter_groups
 from dpprof.record.folder import RunFolder
@@ -49,6 +51,7 @@ ELSEWHERE = "{steps} ran in other threads than the first one, and are not measur
 _RANK = "RANK"
 _OF_RANKS = (_RANK, "WORLD_SIZE")
 _UNNAMED = "unnamed"  # a phase whose name is empty
+_FORKED = "a fork of the loop's process"
 _LEFT = "the script ended while the thread of the loop went on"
 _STOPPED = "the loop ended after {done} of {steps} steps of this pass"
 
@@ -119,11 +122,12 @@ class LoopMeasurement:
         # An estimate is all that a loop on a target runs for: it ends with what fails.
         self._guard = LoopGuard() if on_target is None else Guard()
         self._marks = Marks(self._followed, self._optimizer_stepped, self._thread_ends, self._guard)
-        self._run = self._stage_after_stage()
+        self._run = run = self._stage_after_stage()
+        self._profilers = Profilers(lambda: run.gi_running, self._other_profiler_begins, self._guard)
         self._stage: Stage | None = None
         # Steps of this stage so far; samples of its last step, and of each that is timed.
         self._done, self._samples, self._step_samples = 0, 0, list[int]()
-        self._process, self._thread = os.getpid(), threading.get_ident()
+        self._thread = threading.get_ident()
         self.folder: RunFolder | None = None
         self.is_complete = self._is_stopping = False
         self.failure = ""  # why nothing more could be measured
@@ -132,13 +136,14 @@ class LoopMeasurement:
 
     def start(self) -> None:
         """Begin with the warm-up."""
-        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else torch's profiler says when it starts and stops
+        tell_forks(self._leave_to_parent)
         self._marks.install()
+        self._marks.keep(self._profilers.followed())
         next(self._run)
 
     def step(self) -> None:
         """Tell that a training step is over. Does nothing once everything is measured."""
-        if self._stage is None or self._process != os.getpid():
+        if self._stage is None:
             return
         if self._is_of_another_thread():
             self._marks.steps_elsewhere += 1
@@ -179,9 +184,7 @@ class LoopMeasurement:
             why: what makes further measurement impossible.
             error: what ended the loop.
         """
-        if self._process != os.getpid():
-            self._stage = None  # a child of a fork; the folder is its parent's
-        elif self._stage is not None and self._is_of_another_thread():
+        if self._stage is not None and self._is_of_another_thread():
             # Left as it is: torch crashes where another thread ends its profiler.
             with self._surviving():
                 self._record.passes[self._stage.name] = PassOutcome(PassStatus.SKIPPED, _LEFT)
@@ -195,6 +198,14 @@ class LoopMeasurement:
                 with suppress(LoopEnded, StopIteration):
                     self._run.throw(_PassFailed(self._guard.error) if failed else LoopEnded(said))
                 self._finish()
+
+    def _leave_to_parent(self) -> None:
+        """Do nothing more in a fork. What is open stays so: torch crashes if a fork ends a profiler."""
+        self._stage, self._end, self._guard.error = None, False, _FORKED
+        keep_for_good(self._run)
+        if self.folder is not None:
+            exit_without_threads()
+        self.folder = None
 
     def _is_of_another_thread(self) -> bool:
         """Tell if the stage under way, whose profilers belong to a thread, was begun in another one."""
@@ -224,7 +235,7 @@ class LoopMeasurement:
             return
         yield Stage("", warmup_steps, lambda: nullcontext(Observer()))
         about = (self._followed, *self._begin_record())
-        passes = LoopPasses(*about, self.config, self._guard, self._other_profiler_starts)
+        passes = LoopPasses(*about, self.config, self._guard, self._profilers)
         yield from passes.stages(measured_steps)
 
     # What the marks tell.
@@ -239,9 +250,9 @@ class LoopMeasurement:
         if self._stage is not None and self._stage.name and not self._is_of_another_thread():
             self.stop()
 
-    def _other_profiler_starts(self) -> None:
-        """Stop before the loop's own profiler starts, which would end that of a pass."""
-        if not self._run.gi_running:  # else it is the pass's
+    def _other_profiler_begins(self) -> None:
+        """Stop before the loop's own profiler begins, which would end that of a pass."""
+        if self._stage is not None and self._stage.start_profiled_step is not None:
             self.stop(PROFILED)
 
     # Steps and stages.

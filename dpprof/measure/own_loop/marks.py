@@ -21,7 +21,11 @@ import torch
 from torch import Tensor, nn
 from torch._C import _functorch as functorch
 from torch.compiler import disable
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.nn.modules.module import (
+    _global_forward_hooks_with_kwargs,
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.profiler import record_function
@@ -102,9 +106,12 @@ class Marks:
         warnings.filterwarnings("ignore", _OF_COMPILED)
         keep.callback(_without, warnings.filters[0])
         before_step = disable(self._guard.hook(self._before_step))
+        leave_module = self._here(self._leave_module)
+        leaving = register_module_forward_hook(leave_module, with_kwargs=True, always_call=True)
+        keep.callback(_global_forward_hooks_with_kwargs.pop, leaving.id, None)  # its handle leaves this
         for handle in (
+            leaving,
             register_module_forward_pre_hook(self._here(self._enter_module)),
-            register_module_forward_hook(self._here(self._leave_module), with_kwargs=True, always_call=True),
             register_optimizer_step_pre_hook(partial(self._before_any_step, before_step)),
             # The step ends, whatever fails: so does a pass that failed.
             register_optimizer_step_post_hook(self._here(self._after_step, self._end_step_of)),
@@ -118,6 +125,10 @@ class Marks:
             self._wrap(owner, "zero_grad", self._in("zero_grad"))
         self._wrap(threading.Thread, "_bootstrap_inner", self._in_thread)
         self._look_for_opacus()
+
+    def keep(self, context: AbstractContextManager[None]) -> None:
+        """Enter a context, and leave it with everything else."""
+        self._installed.enter_context(context)
 
     def _in_thread(self, run: Callable[..., Any], *args: Any) -> None:
         try:
@@ -224,9 +235,7 @@ class Marks:
             self.batch_size = self.batch_size or samples
         self.observer.label("inputs", [("", tensor) for tensor in tensors])
 
-    def _leave_module(
-        self, module: nn.Module, args: object, kwargs: object, output: object = None
-    ) -> None:
+    def _leave_module(self, module: nn.Module, args: object, kwargs: object, output: object = None) -> None:
         """Leave a module. Without `output`, as torch calls it, forward raised, and `kwargs` is nothing."""
         self._depth = max(0, self._depth - 1)
         if self._depth == 0 and self._open == "forward":

@@ -4,24 +4,22 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from weakref import ref
 
-import torch
 from torch import Tensor, UntypedStorage, nn
 from torch.profiler import ProfilerActivity, profile
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.errors import DpprofError
 from dpprof.measure.guard import Guard
 from dpprof.measure.observe import Observer
 from dpprof.measure.own_loop.findings import LoopFindings
 from dpprof.measure.own_loop.followed import OPACUS, Followed
 from dpprof.measure.own_loop.ledger import BesideCompiled, FromSecondStep, LoopLedger, num_compiled
-from dpprof.measure.own_loop.marks import wrapped
 from dpprof.measure.own_loop.present import tensors_alive
+from dpprof.measure.own_loop.profilers import Profilers
 from dpprof.measure.own_loop.quiet import Quiet
 from dpprof.measure.passes import clean, trace
 from dpprof.measure.passes.events import Allocation, Recording, read
@@ -31,8 +29,6 @@ from dpprof.process import peak_rss_bytes
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Record
 
-PROFILED = "the loop runs a profiler of torch's itself, and there is one in a process"
-_STARTS = {"_prepare_trace", "_start_trace"}  # of torch's profilers
 _LEDGER_STEPS = 4
 _TRACE_STEPS = trace.WAIT_STEPS + trace.WARMUP_STEPS + trace.ACTIVE_STEPS
 
@@ -56,9 +52,9 @@ class LoopPasses:
         record: Record,
         config: ExperimentConfig,
         guard: Guard,
-        other_profiler: Callable[[], None],
+        profilers: Profilers,
     ) -> None:
-        self._guard, self._other_profiler = guard, other_profiler
+        self._guard, self._profilers = guard, profilers
         self._followed, self._folder, self._record, self._config = followed, folder, record, config
         self._device = config.device
 
@@ -85,6 +81,7 @@ class LoopPasses:
 
         The allocator's events tell nothing of the end of what was there before them.
         """
+        self._profilers.refuse()
         on_cuda = self._device == "cuda"
         activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * on_cuda
         weights = checksums(self._followed.model)
@@ -98,7 +95,6 @@ class LoopPasses:
         )
         observer, frees = FromSecondStep(ledger, self._followed), list[Allocation]()
         with (
-            self._no_other_profiler(),
             ledger,
             findings.looking(),
             labelled_by_opacus(_Labels(observer, self._guard), self._followed.model),
@@ -123,31 +119,13 @@ class LoopPasses:
 
     @contextmanager
     def _trace(self) -> Iterator[Observer]:
+        self._profilers.refuse()
         self._quiet = Quiet(trace.ACTIVE_STEPS)
-        with (
-            self._no_other_profiler(),
-            trace.tracing(self._folder, self._record, self._device) as steps,
-        ):
+        with trace.tracing(self._folder, self._record, self._device) as steps:
             yield steps
 
     def _start_profiled_step(self) -> None:
         self._quiet.start()
-
-    @contextmanager
-    def _no_other_profiler(self) -> Iterator[None]:
-        """Refuse to profile beside a profiler of the loop's; one that starts inside is told."""
-        if torch.autograd._profiler_enabled():
-            raise DpprofError(PROFILED)
-
-        def starting(start: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            self._other_profiler()
-            return start(*args, **kwargs)
-
-        around = self._guard.around(starting)
-        with ExitStack() as starts:
-            for name in _STARTS & vars(torch.autograd.profiler.profile).keys():
-                starts.enter_context(wrapped(torch.autograd.profiler.profile, name, around))
-            yield
 
     def _note_events(self, recording: Recording, alive: int) -> None:
         """Note the allocator's peaks from the second step on, which began with `alive` bytes."""

@@ -1,0 +1,72 @@
+"""What scripts write and how they end is the same under `dpprof watch` as without.
+
+They also tell which of their models and optimizers are still there.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from conftest import environment
+from example_runs import known
+
+from dpprof.record.folder import RunFolder
+from dpprof.record.record import PassStatus
+
+TESTS = Path(__file__).parents[1]
+SCRIPTS = sorted((TESTS / "watched_scripts").glob("*.py"))
+# They run a profiler of their own, or measure themselves, so that dpprof cannot.
+MEASURED_BY_ITSELF = {"nested", "profiled"}
+
+Run = Callable[[Path, Path, bool], int]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """Run a script, watched or not, with files for its output, and return its exit code."""
+    command = [sys.executable, str(TESTS / "fork_scripts.py")]
+    settings = environment(tmp_path_factory.mktemp("settings"))
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=settings) as server:
+
+        def ask(folder: Path, script: Path, is_watched: bool) -> int:
+            folder.mkdir()
+            known(server.stdin).write(json.dumps([str(folder), str(script), is_watched]) + "\n")
+            known(server.stdin).flush()
+            return int(known(server.stdout).readline())
+
+        yield ask
+        known(server.stdin).close()
+
+
+def in_its_process(folder: Path, script: Path) -> int:
+    """Run a script in a process of its own, whose tracebacks have its frames alone."""
+    folder.mkdir()
+    with (folder / "out").open("w") as out, (folder / "err").open("w") as err:
+        return subprocess.run(
+            [sys.executable, script], cwd=folder, stdout=out, stderr=err, check=False
+        ).returncode
+
+
+def without_times(path: Path) -> str:
+    """Return a text without numbers, as torch's profiler tells when it starts, and in which process."""
+    return re.sub(r"\d+", "0", path.read_text())
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=[script.stem for script in SCRIPTS])
+def test_a_script_is_as_without(script: Path, run: Run, tmp_path: Path) -> None:
+    alone, watched = tmp_path / "alone", tmp_path / "watched"
+    code = in_its_process(alone, script) if script.stem == "raises" else run(alone, script, False)
+    assert run(watched, script, True) == code
+    assert (watched / "out").read_text().startswith((alone / "out").read_text())
+    assert without_times(watched / "err").startswith(without_times(alone / "err"))
+    assert "unknown size" not in (watched / "err").read_text()
+    if script.stem not in MEASURED_BY_ITSELF:
+        (config,) = watched.glob("runs/*/*/config.json")
+        passes = known(RunFolder(config.parent).read_record()).passes
+        finished = {name for name, one in passes.items() if one.status is PassStatus.FINISHED}
+        assert finished == ({"clean"} if script.stem == "raises" else {"clean", "ledger", "trace"})
