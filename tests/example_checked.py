@@ -42,7 +42,7 @@ class CountsCalls(nn.Module):
         return x * (1 + self.calls / 10)
 
 
-def _refuse_float64(x: Tensor) -> Tensor:
+def refuse_float64(x: Tensor) -> Tensor:
     if x.dtype == torch.float64:
         raise RuntimeError("float64 is beyond me")
     return x
@@ -79,7 +79,7 @@ with_dropout = _of(lambda: Layers(nn.Dropout(0.5)))
 with_functional_dropout = _of(lambda: Layers(Function(nn.functional.dropout)))
 with_state = _of(lambda: Layers(CountsCalls()))
 with_noisy_gradients = _of(lambda: Layers(Function(_noisy)))
-without_float64 = _of(lambda: Layers(Function(_refuse_float64)))
+without_float64 = _of(lambda: Layers(Function(refuse_float64)))
 mixing_samples = _of(lambda: Layers(after=Function(lambda x: x - x.mean(dim=0))))
 # Its loss is in float32, whatever its weights are in.
 partly_float32 = _of(lambda: Layers(after=Function(Tensor.float)))

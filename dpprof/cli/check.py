@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 def check(workload_argument: str, **options: str | None) -> None:
     """Check a model before anything is timed.
 
-    Takes one small step with each trainer and reports every problem: the module and what to change.
+    Takes one small step with each trainer and reports every problem: the module and what to change. Tries,
+    too, whether samples change the losses of others in their batch, so that no training of it is private.
     WORKLOAD is package.module:factory or huggingface:NAME, or the built-in model if left out. Ends with exit
     code 3 if a trainer cannot train the model, and with 2 if there is no such workload.
 

@@ -140,13 +140,13 @@ class Case:
         gc.collect()  # the previous copy, which a library's hooks may hold in a cycle
         dtype = _WAYS[way][1]
         model = copied(self.workload.model).train()
-        return self.workload._replace(model=model._apply(lambda t: _as_type(t, self.config.device, dtype)))
+        return self.workload._replace(model=model._apply(lambda t: as_type(t, self.config.device, dtype)))
 
     def moved(self, way: str, parts: Sequence[Batch] | None = None) -> list[Batch]:
         """Return batches, by default this rank's, on the device, with floating-point values of this way."""
         parts = self._parts[self.parallel.rank :: self.parallel.world_size] if parts is None else parts
-        as_type = partial(_as_type, device=self.config.device, dtype=_WAYS[way][1])
-        return [tree_map_only(Tensor, as_type, part) for part in parts]
+        converted = partial(as_type, device=self.config.device, dtype=_WAYS[way][1])
+        return [tree_map_only(Tensor, converted, part) for part in parts]
 
     def trainer(self, way: str, workload: Workload | None = None, **changes: Any) -> TrainerBase:
         """Build the trainer in one of the ways with changed settings, by default on a copy of the model."""
@@ -168,7 +168,7 @@ class Case:
             inputs, targets = batch
             return workload.loss(call(workload.model, inputs), targets).double()
 
-        with _LeastPrecise() as least:
+        with LeastPrecise() as least:
             together = losses(batch)
         computed_in = str(least.dtype).removeprefix("torch.")
         tolerance = TOLERANCES[computed_in]
@@ -249,12 +249,13 @@ class Case:
         return gradients_of(trainer.parameters)
 
 
-def _as_type(tensor: Tensor, device: str, dtype: torch.dtype) -> Tensor:
+def as_type(tensor: Tensor, device: str, dtype: torch.dtype) -> Tensor:
+    """Move a tensor, and convert real and complex numbers to this real type or to its complex one."""
     kind = dtype.to_complex() if tensor.is_complex() else dtype
     return tensor.to(device, kind if tensor.is_complex() or tensor.is_floating_point() else None)
 
 
-class _LeastPrecise(TorchDispatchMode):
+class LeastPrecise(TorchDispatchMode):
     """Records the least precise type that a float64 tensor is converted to on the way."""
 
     def __init__(self) -> None:

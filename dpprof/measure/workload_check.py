@@ -9,6 +9,7 @@ step, to see if it really trains.
 import contextlib
 import dataclasses
 import gc
+import itertools
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -21,6 +22,7 @@ from torch.utils._pytree import tree_map
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.errors import DpprofError
 from dpprof.measure.gradient_check import switch_dropout_off
+from dpprof.measure.mixed_samples import mixing_traps
 from dpprof.measure.observe import Observer
 from dpprof.measure.passes.weights import refuse_lost
 from dpprof.measure.stacks import folder_of
@@ -35,6 +37,7 @@ from dpprof.measure.workloads.workload import build_workload, checked_batch
 from dpprof.record.check import CheckAnswer, Finding
 from dpprof.vocabulary.grouping import grouped
 from dpprof.vocabulary.messages import is_oom
+from dpprof.vocabulary.trainers import trainer_info
 from dpprof.vocabulary.workloads import WORKLOADS, listed
 
 Say = Callable[[str], None]
@@ -101,7 +104,9 @@ def _foresee(
     """Add each trainer's traps; return a description of batch and model, and the changes to the model."""
     config = experiments[0]
     workload = build_workload(config)
-    batch = moved(checked_batch(next(iter(workload.batches))), torch.device(config.device))
+    batches = iter(workload.batches)
+    first = checked_batch(next(batches))
+    batch = moved(first, torch.device(config.device))
     num_parameters = sum(p.numel() for p in workload.model.parameters())
     inputs, targets = (str(tree_map(_shape, part)).replace("'", "") for part in batch)
     try:
@@ -112,12 +117,21 @@ def _foresee(
     else:
         for one in experiments:
             traps[one.trainer] += load_trainer(one.trainer).foresee(step) + drawing
+        private = [one.trainer for one in experiments if trainer_info(one.trainer).is_private]
+        mixing = mixing_traps(workload, itertools.chain([first], batches), config) if private else []
+        for trainer in private:
+            traps[trainer] += mixing
     seen = f"inputs {inputs}, targets {targets}; {num_parameters:,} parameters on {config.device}"
     return seen, workload.changed
 
 
 def _tried(config: ExperimentConfig, foreseen: list[Trap]) -> list[Trap]:
-    """Do a real step and return new traps: the error it raises, or the trainer's warnings."""
+    """Do a real step and return new traps: the error it raises, or the trainer's warnings.
+
+    None where samples mix: no step is private, and modules that mix them may fail in several ways.
+    """
+    if any(trap.name == "mixed" and not trap.is_warning for trap in foreseen):
+        return []
     try:
         training = Training(config)
         training.run(2 if config.poisson_sampling else 1, Observer())

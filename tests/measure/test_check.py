@@ -107,6 +107,38 @@ def test_a_weight_that_at_most_noise_moves_is_told(tmp_path: Path, monkeypatch: 
     assert answer.trains == {BK: False, MIXED: True}
 
 
+def test_samples_that_meet_are_refused_to_private_trainers_alone(tmp_path: Path) -> None:
+    answer = trained(tmp_path, "example_mixing:centred")
+    assert answer.trains == {trainer: trainer == STANDARD for trainer in ALL}
+    (finding,) = answer.findings
+    assert finding.trainers == tuple(trainer for trainer in ALL if trainer != STANDARD)
+    assert finding.text.startswith("the model mixes the samples of a batch: ")
+    assert trained(tmp_path, "example_mixing:centred", [STANDARD]).findings == ()
+
+
+@pytest.mark.parametrize(("workload", "sentences"), [("batch_norm", 3), ("batch_norm_frozen", 2)])
+def test_of_a_batch_norm_no_second_thing_is_said(tmp_path: Path, workload: str, sentences: int) -> None:
+    findings = trained(tmp_path, f"example_mixing:{workload}").findings
+    assert len(findings) == sentences
+    assert all(finding.text.startswith("middle") for finding in findings)
+
+
+def test_a_hook_of_a_parameter_is_named_for_every_trainer_that_cannot_call_it(tmp_path: Path) -> None:
+    answer = trained(tmp_path, "example_hooked:scaling")
+    assert answer.trains == {trainer: trainer == STANDARD for trainer in ALL}
+    of_opacus, of_own = answer.findings
+    assert of_opacus.text == said("gradient_hook", parameter="0.weight", method="register_hook")
+    assert (of_opacus.trainers, of_own.trainers) == (PRIVATE, (BK, MIXED))
+    assert of_own.text.startswith("0.weight has a hook (register_hook), and before samples are clipped")
+
+
+def test_a_hook_that_only_looks_is_no_hindrance_to_opacus(tmp_path: Path) -> None:
+    answer = trained(tmp_path, "example_hooked:looking")
+    assert answer.trains == {trainer: trainer not in (BK, MIXED) for trainer in ALL}
+    warning = OPACUS_WARNINGS["gradient_hook"].format(parameters="0.weight", method="register_hook")
+    assert answer.findings[1:] == (Finding(warning, PRIVATE, is_warning=True),)
+
+
 NO_MODULE = "there is no module nosuch: run from its folder, or put that on PYTHONPATH"
 
 

@@ -129,26 +129,34 @@ def _noting(model: nn.Module, trial: Trial) -> Iterator[None]:
 
 def run_aside(trainer: TrainerBase, inputs: Any, *, with_gradients: bool = False) -> Any:
     """Run forward aside, and return its output; restores buffers and random numbers."""
-    before = [
-        (module, name, buffer, buffer._version, buffer.clone())
-        for module in trainer.model.modules()
-        for name, buffer in module._buffers.items()
-        if buffer is not None
-    ]
     is_bf16 = trainer.precision == "bf16"
     with (
         drawn_again(trainer.device, state_of(trainer.device)),
         torch.autocast(trainer.device.type, torch.bfloat16, enabled=is_bf16),
         torch.set_grad_enabled(with_gradients),
         trainer.unhooked(),
+        buffers_kept(trainer.model),
     ):
-        outputs = call(trainer.model, inputs)
-    for module, name, buffer, version, value in before:
-        module._buffers[name] = buffer  # forward may have put another one there
-        if buffer._version != version:
-            with torch.no_grad():
-                buffer.copy_(value)
-    return outputs
+        return call(trainer.model, inputs)
+
+
+@contextmanager
+def buffers_kept(model: nn.Module) -> Iterator[None]:
+    """Restore all buffers afterwards, in place."""
+    before = [
+        (module, name, buffer, buffer._version, buffer.clone())
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None
+    ]
+    try:
+        yield
+    finally:
+        for module, name, buffer, version, value in before:
+            module._buffers[name] = buffer  # forward may have put another one there
+            if buffer._version != version:
+                with torch.no_grad():
+                    buffer.copy_(value)
 
 
 def refuse_mixed(trainer: TrainerBase, inputs: Any, trial: Trial) -> None:

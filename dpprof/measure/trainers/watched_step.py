@@ -131,7 +131,7 @@ class _Watch(TorchDispatchMode):
             change = Change(self._running[-1] if self._running else None, _place())
             if change not in self.step.changes:
                 self.step.changes.append(change)
-        if torch.Tag.nondeterministic_seeded in func.tags and _draws(func, given):
+        if draws(func, given):
             self.step.random.update(self._running)
             self.step.drawing.append(self._running[-1] if self._running else None)
         return func(*args, **kwargs)
@@ -142,8 +142,13 @@ class _Watch(TorchDispatchMode):
         return any(tensor.untyped_storage()._cdata in self._outputs for tensor in tensors)
 
 
-def _draws(func: Any, given: list[Any]) -> bool:
-    """Tell if an operator draws numbers; fused attention is marked as random even without dropout."""
+def draws(func: Any, given: list[Any]) -> bool:
+    """Tell if an operator draws numbers; fused attention is marked as random even without dropout.
+
+    `given` are its arguments by `zip_schema`.
+    """
+    if torch.Tag.nondeterministic_seeded not in func.tags:
+        return False
     is_attention = any(argument.name == "dropout_p" for argument in func._schema.arguments)
     return not is_attention or any(value for of, value in given if of.name == "dropout_p")
 

@@ -18,6 +18,7 @@ from opacus.grad_sample import grad_sample_module
 from trap_cases import CONFIG, FAST, FLAT, GHOST, PRIVATE, SENTENCES, TRAINED, TRAPS, configured, said
 
 from dpprof.errors import DpprofError, EstimateError, WorkloadError
+from dpprof.measure import mixed_samples
 from dpprof.measure.observe import Observer
 from dpprof.measure.trainers.build import load_trainer
 from dpprof.measure.trainers.fake_tensors import fake_tensors
@@ -272,7 +273,8 @@ QUOTED = re.compile(r"^\| `(?:WorkloadError|warning): (.+?)` \|", re.MULTILINE)
 
 
 def test_the_guide_quotes_what_is_said() -> None:
-    words = {name for text in (SENTENCES | WARNINGS).values() for name in re.findall(r"\{(\w+)\}", text)}
-    capitals = {name: name.upper() for name in words}
-    printed = [text.format(**capitals) for text in (SENTENCES | WARNINGS).values()]
+    errors, warnings = SENTENCES | mixed_samples.SENTENCES, WARNINGS | mixed_samples.WARNINGS
+    texts = [*errors.values(), *warnings.values()]
+    words = {name for text in texts for name in re.findall(r"\{(\w+)\}", text)}
+    printed = [text.format(**{name: name.upper() for name in words}) for text in texts]
     assert sorted(QUOTED.findall((ROOT / "docs" / "troubleshooting.md").read_text())) == sorted(printed)

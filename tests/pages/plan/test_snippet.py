@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 import torch
+from example_checked import CountsCalls
+from example_mixing import Experts, Net, by_frequency, contrasted
 from example_plans import BATCH, MODEL, PHYSICAL, SAMPLES, STEPS, of_every_trainer, plan_of
 from example_unusual import LENGTH, WIDTH, RelativeEmbedding, Spectral
+from example_workloads import per_sample_cross_entropy
 from torch import nn
 
 from dpprof.config.entry_points import PlanConfig
@@ -183,6 +186,54 @@ def test_an_input_that_is_the_same_for_every_sample_stops_the_script() -> None:
         train.check_inputs(RelativeEmbedding(), dataset)
     with pytest.raises(SystemExit, match="complex"):
         train.make_private(Spectral(), None)
+
+
+MEETING: list[tuple[Any, Any]] = [
+    (lambda x: x - x.mean(dim=0), per_sample_cross_entropy),
+    (lambda x: x / x.abs().max(), per_sample_cross_entropy),
+    (lambda x: x, contrasted),
+    (lambda x: x, by_frequency),
+]
+
+
+def few_samples() -> list[tuple[torch.Tensor, int]]:
+    """As many of each class, one class after the other."""
+    return [(torch.randn(20), 4 * index // SAMPLES) for index in range(SAMPLES)]
+
+
+@pytest.mark.parametrize("trainer", ["flat", "bk"])
+@pytest.mark.parametrize(("between", "loss"), MEETING)
+def test_samples_that_meet_stop_the_script(trainer: str, between: Any, loss: Any) -> None:
+    train = script(trainer)
+    with pytest.raises(SystemExit, match="samples change the losses of others in their batch"):
+        train.check_samples(Net(between), loss, few_samples())
+    script(trainer, PHYSICAL_BATCH=1).check_samples(Net(between), loss, few_samples())  # each is alone
+
+
+@pytest.mark.parametrize("middle", [nn.Identity(), nn.Dropout(0.5), Experts()])
+def test_samples_that_do_not_meet_leave_the_script_alone(
+    middle: nn.Module, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train, model, samples = script("bk"), Net(middle=middle), few_samples()
+    state = torch.get_rng_state()
+    train.check_samples(model, per_sample_cross_entropy, samples)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert capsys.readouterr().out == ""
+
+
+def test_losses_of_which_nothing_can_be_told_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    train = script("flat")
+    train.check_samples(Net(middle=CountsCalls()), per_sample_cross_entropy, few_samples())
+    assert "whether samples change each other's is not known" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="losses are NaN or infinite"):
+        train.check_samples(Net(lambda x: x * torch.nan), per_sample_cross_entropy, few_samples())
+
+
+def test_hooks_of_parameters_stop_the_script() -> None:
+    model = nn.Linear(WIDTH, 1)
+    model.weight.register_hook(lambda gradient: 2 * gradient)
+    with pytest.raises(SystemExit, match="parameters have hooks"):
+        script("ghost").make_private(model, None)
 
 
 def test_several_devices_are_not_pretended() -> None:

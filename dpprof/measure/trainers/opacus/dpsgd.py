@@ -20,7 +20,15 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from dpprof.errors import WorkloadError
 from dpprof.measure.trainers.base import Held, TrainerBase
-from dpprof.measure.trainers.opacus.foreseen import SENTENCES, Foreseen, hooked, silent_traps, unbounded
+from dpprof.measure.trainers.gradient_hooks import refuse_changes_by_hooks
+from dpprof.measure.trainers.opacus.foreseen import (
+    SENTENCES,
+    Foreseen,
+    hook_warnings,
+    hooked,
+    silent_traps,
+    unbounded,
+)
 from dpprof.measure.trainers.opacus.labels import kept_by_opacus, labelled_within
 from dpprof.measure.trainers.trial_batch import Trial, tried
 from dpprof.measure.trainers.watched_step import Trap, WatchedStep
@@ -49,6 +57,7 @@ class DPSGDTrainer(TrainerBase):
         for name, parameter in model.named_parameters():
             if parameter.requires_grad and parameter.is_complex():
                 raise WorkloadError(SENTENCES["complex"].format(parameter=name))
+        refuse_changes_by_hooks(model, SENTENCES["gradient_hook"])
         super().__init__(model, *args, **more)
 
     def profile_step(self, *physical_batches: Any) -> None:
@@ -115,7 +124,7 @@ class DPSGDTrainer(TrainerBase):
 
     def warnings(self) -> list[str]:
         """Return warnings about limits of Opacus that raise no error."""
-        return silent_traps(self.model)
+        return [*silent_traps(self.model), *hook_warnings(self.model)]
 
     def unbounded(self) -> list[str]:
         """Return those warnings that leave no guarantee."""

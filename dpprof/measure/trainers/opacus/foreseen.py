@@ -11,9 +11,11 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
+from dpprof.measure.trainers.gradient_hooks import gradient_hooks
 from dpprof.measure.trainers.parallel import kind_of
 from dpprof.measure.trainers.watched_step import Call, Trap, WatchedStep
 from dpprof.vocabulary.formats import listed
+from dpprof.vocabulary.grouping import grouped
 
 # Errors, by trap. docs/troubleshooting.md quotes these, with names in capitals.
 SENTENCES = {
@@ -59,6 +61,9 @@ SENTENCES = {
     "complex": "{parameter} is complex, and Opacus's noise for each of its real numbers has 0.71 times the "
     "standard deviation that is asked for: make it a real parameter with a last dimension of 2, take "
     "torch.view_as_complex of it in forward, or train with bk or mixed",
+    "gradient_hook": "{parameter} has a hook ({method}) that changes the gradient or the weight, and the "
+    "per-sample gradients that Opacus clips do not go through it: the change would be lost, or not be "
+    "clipped. Remove the hook, and change the loss or the forward instead",
     "buffers": "{module} holds trainable parameters beside buffers ({buffers}), which Opacus does not "
     "support: move one or the other into a module of its own",
     "not_contiguous": "{module} gets ids that are not contiguous, and Ghost Clipping needs contiguous ones: "
@@ -72,6 +77,8 @@ WARNINGS = {
     "Ghost Clipping, too, keeps its per-sample gradients: a layer that it has one for avoids that",
     "bag_max": '{module}: Opacus takes per-sample gradients of nn.EmbeddingBag(mode="max") to be zero, so '
     "that its clipping is wrong: use nn.Embedding, and the maximum over the tokens",
+    "gradient_hook": "{parameters}: Opacus calls the hooks ({method}) with gradients of the whole batch "
+    "before it adds noise, twice in a step with ghost and fast: nothing that they keep or print is private",
     "mixing": "{module}: nn.{kind} mixes the samples of a batch, so that clipping does not bound what one "
     "sample changes: use nn.GroupNorm",
 }
@@ -261,6 +268,14 @@ def _own_parameters(module: nn.Module) -> str:
 def silent_traps(model: nn.Module) -> list[str]:
     """Return warnings about a model that Opacus trains."""
     return [*_raw_parameters(model), *_without_sampler(model), *unbounded(model)]
+
+
+def hook_warnings(model: nn.Module) -> list[str]:
+    """Return warnings about hooks that only look at gradients."""
+    return [
+        WARNINGS["gradient_hook"].format(parameters=listed([name for name, *_ in hooks]), method=method)
+        for method, hooks in grouped(gradient_hooks(model), lambda hook: hook[1]).items()
+    ]
 
 
 def unbounded(model: nn.Module) -> list[str]:

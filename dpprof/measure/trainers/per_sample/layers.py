@@ -14,6 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils.parametrize import is_parametrized
 
 from dpprof.errors import WorkloadError
+from dpprof.measure.trainers.gradient_hooks import gradient_hooks
 from dpprof.measure.trainers.per_sample import functions
 from dpprof.measure.trainers.per_sample.any_module import call_any
 from dpprof.measure.trainers.per_sample.book import Book
@@ -28,6 +29,11 @@ def install(model: nn.Module, book: Book) -> list[str]:
     """
     for path, module in model.named_modules():
         _refuse(path or "the model", module)
+    for name, method, _ in gradient_hooks(model):
+        raise WorkloadError(
+            f"{name} has a hook ({method}), and before samples are clipped there is no gradient to call it "
+            "with: remove the hook, and change the loss or the forward instead"
+        )
     without_rule = []
     for path, module in list(_owners(model)):
         rule = _rule(module)
