@@ -113,7 +113,7 @@ class LoopPasses:
         self._folder.write_ledger(kept.result, kept.account.timeline())
         recording = read(profiler, self._device)
         if not on_cuda:
-            known = without_stale(recording.allocations)
+            known = without_stale(self._quiet.without_its_frees(recording.allocations))
             recording.allocations[:] = sorted([*known, *frees], key=lambda free: free.at)
         self._note_events(recording, observer.alive_at_start)
 
