@@ -33,7 +33,7 @@ def unknown_values() -> Iterator[None]:
         return format(tensor.item(), spec) if is_number else original(tensor, spec)
 
     with ExitStack() as stack:
-        around: dict[str, Any] = {"__format__": as_text, "item": _item}
+        around: dict[str, Any] = {"__format__": as_text, "item": _item, "__deepcopy__": _copy}
         around |= {name: _converted(kind) for name, kind in _CONVERT.items()}
         around |= dict.fromkeys(_EXPORT, _export)
         for name, wrapper in around.items():
@@ -59,6 +59,14 @@ def _item(original: Any, tensor: Tensor) -> Any:
 
 def _converted(kind: Callable[[Any], Any]) -> Callable[..., Any]:
     return lambda original, tensor: kind(_item(original, tensor))
+
+
+def _copy(original: Any, tensor: Tensor, memo: dict[int, Any]) -> Any:
+    if not _is_constant(tensor):
+        return original(tensor, memo)
+    copy = tensor.detach().clone()  # torch would give it a storage without data
+    memo[id(tensor)] = copy.requires_grad_(tensor.requires_grad)
+    return copy
 
 
 def _export(original: Any, tensor: Tensor, *args: Any, **kwargs: Any) -> Any:

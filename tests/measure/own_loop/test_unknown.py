@@ -102,6 +102,7 @@ bool(torch.isnan(loss).logical_or_(loss > 1))
 torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer).step(x)
 torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer).step(loss)
 copy.deepcopy(x) > 1
+copy.deepcopy(torch.tensor(1.0)) > x and True
 logging.getLogger("its").addFilter(lambda _: float(x) > 1) or logging.getLogger("its").error("log")
 loss.detach().numpy()
 """.strip().splitlines()
@@ -113,7 +114,7 @@ LOG = {
     assert not math.isnan(x) and np.isfinite(x) and not ~np.isfinite(x) and math.isfinite(loss)
     assert x is not None and x != "auto" and type(x * loss) is type(loss) and isinstance(x, float)
     assert torch.tensor(2.0).item() * 2 > 3 and math.isnan(torch.tensor(math.nan).item())
-    one = torch.tensor(1.0); one * x; assert one.item() == 1
+    one = torch.tensor(1.0); one * x; assert one.item() == 1 and copy.deepcopy(one).item() == 1
     masked = torch.isnan(model.weight); torch.ones(2, 4).masked_fill_(masked, 0); assert not masked.any()
 """,
     "logging": 'logging.warning("%.3f %s %.2f", x, x, loss); logging.getLogger("mine").error(f"{x:.2f}")',
