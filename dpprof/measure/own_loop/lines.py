@@ -12,6 +12,13 @@ from dpprof.measure.stacks import folder_of
 
 _STANDARD = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib"))
 _CALLS_MODULE = "_call_impl"  # of torch.nn.Module
+# Modules, with those inside them, that write down or draw what they are given.
+_LOGS = (
+    *("torch.utils.tensorboard", "tensorboard", "tensorboardX", "mlflow", "wandb", "comet_ml", "aim"),
+    *("neptune", "clearml", "tqdm", "rich", "logging", "json", "matplotlib"),
+)
+# Packages that such a module calls, beside the standard library.
+_CALLED_BY_LOGS = {"dpprof", "numpy", "torch"}
 
 
 def line_now() -> str:
@@ -25,6 +32,20 @@ def line_now() -> str:
 def line_of(error: BaseException) -> str:
     """Return the file and line of the loop where an error arose; empty if it arose elsewhere."""
     return _line_in(reversed(list(traceback.walk_tb(error.__traceback__))))
+
+
+def is_logged_now() -> bool:
+    """Tell if a library for logs runs now, itself or within what it calls of torch, numpy or Python."""
+    for frame, _ in traceback.walk_stack(sys._getframe(1)):
+        name = frame.f_globals.get("__name__") or ""
+        package = name.partition(".")[0]
+        if _is_own(frame.f_code.co_filename):
+            return False
+        if any(f"{name}.".startswith(f"{each}.") for each in _LOGS):
+            return True
+        if package not in _CALLED_BY_LOGS and package not in sys.stdlib_module_names:
+            return False
+    return False
 
 
 def _line_in(frames: Iterable[tuple[FrameType, int]]) -> str:

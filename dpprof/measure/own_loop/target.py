@@ -24,11 +24,12 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from dpprof.config.devices import DEVICES
 from dpprof.errors import EstimateError
 from dpprof.measure.observe import Observer
+from dpprof.measure.own_loop.fake_values import unknown_values
 from dpprof.measure.own_loop.followed import Followed
 from dpprof.measure.own_loop.lines import line_of
 from dpprof.measure.own_loop.marks import wrapped
 from dpprof.measure.own_loop.passes import labelled_by_opacus
-from dpprof.measure.own_loop.unknown import REMEDY, unknown_values
+from dpprof.measure.own_loop.unknown import REMEDY
 from dpprof.measure.passes.clock import clock_of
 from dpprof.measure.passes.estimate_ledger import CudaLedger, note_estimate
 from dpprof.measure.passes.ledger import LabellingObserver, LedgerObserver
@@ -45,10 +46,6 @@ _VARIES = (
     "figures are those of the step with the highest peak; "
     "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True would save {saved} of what the device needs"
 )
-_LOST = (
-    "{line} takes float() of a tensor whose value --target does not compute: it is nan there, and what "
-    "depends on it goes as with nan"
-)
 
 
 class OnTarget:
@@ -57,7 +54,6 @@ class OnTarget:
     def __init__(self, target: str) -> None:
         self.target = target
         self._ledger = CudaLedger("cpu", DEVICES[target], clock_of(target))
-        self._lost: dict[str, None] = {}
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -76,7 +72,7 @@ class OnTarget:
             wrapped(DataLoader, "__init__", self._make),
             wrapped(DataLoader, "_get_iterator", _load),
             wrapped(_BaseDataLoaderIter, "__next__", _load),
-            unknown_values(lambda line: self._lost.setdefault(line)),
+            unknown_values(),
             self._ledger,
         ):
             try:
@@ -114,7 +110,6 @@ class OnTarget:
         if are_sampled := len(set(samples)) > 1:
             saved = size(mib(saved_by_expandable(kept.result)))
             record.warnings.append(_VARIES.format(samples=", ".join(map(str, samples)), saved=saved))
-        record.warnings += [_LOST.format(line=line or "a library") for line in self._lost]
         note_estimate(kept, record, folder, may_grow=not are_sampled)
 
     def _make(self, make: Any, loader: DataLoader[Any], *args: Any, **kwargs: Any) -> None:
