@@ -40,7 +40,7 @@ INNER = {
         "launch",
         "ncu",
     ],
-    "measure": ["passes", "trainers", "workloads", "observe"],
+    "measure": ["passes", "trainers", "workloads", "observe", "guard"],
 }
 # The measuring process is another program: the one that drives it knows its command line alone.
 DRIVING = ("cli", "drive", "tracking", "pages")

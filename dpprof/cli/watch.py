@@ -3,6 +3,8 @@
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,27 +72,25 @@ def watch(command: tuple[str, ...], is_module: bool, **options: str | None) -> N
     code = measured.run()
     if process != os.getpid():
         sys.exit(code)  # a fork of the script's
-    end = _cwd()
     try:
-        os.chdir(start)  # where MLflow's store is, if the script went elsewhere
-        _tell(measured, is_logged=is_logged, is_estimated=is_estimated)
+        with _directory(start):  # of MLflow's store, while the script may have gone elsewhere
+            _tell(measured, is_logged=is_logged, is_estimated=is_estimated)
     except DpprofError as error:
         if is_estimated and not code:
             raise
         complain(f"dpprof: {error}")
-    finally:
-        if end is not None:
-            os.chdir(end)
     if code:
         sys.exit(code)
 
 
-def _cwd() -> Path | None:
-    """Return the working directory; None if it is gone."""
-    try:
-        return Path.cwd()
-    except FileNotFoundError:
-        return None
+@contextmanager
+def _directory(path: Path) -> Iterator[None]:
+    """Work in a directory, and then again in the one from before, if it is still there."""
+    with ExitStack() as stack:
+        with suppress(FileNotFoundError):
+            stack.callback(os.chdir, os.getcwd())
+        os.chdir(path)
+        yield
 
 
 def _tell(measured: "Watched", *, is_logged: bool, is_estimated: bool) -> None:
