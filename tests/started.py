@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from conftest import environment, lay_out_store
@@ -11,12 +11,21 @@ from conftest import environment, lay_out_store
 Process = subprocess.Popen[str]
 
 
-def started(folder: Path, arguments: list[str], until: Callable[[], object]) -> Process:
-    """Start a command in a folder with a store of its own, and wait until something holds."""
+def started(
+    folder: Path,
+    arguments: list[str],
+    until: Callable[[], object],
+    program: Sequence[str] = ("-m", "dpprof"),
+    **more: str,
+) -> Process:
+    """Start a command in a folder with a store of its own, and wait until something holds.
+
+    It may be another program's; further environment variables as keywords.
+    """
     lay_out_store(folder)
-    command, pipe = [sys.executable, "-m", "dpprof", *arguments], subprocess.PIPE
+    command, pipe = [sys.executable, *program, *arguments], subprocess.PIPE
     process = subprocess.Popen(
-        command, cwd=folder, env=environment(folder), stdout=pipe, stderr=pipe, text=True
+        command, cwd=folder, env=environment(folder) | more, stdout=pipe, stderr=pipe, text=True
     )
     deadline = time.monotonic() + 120
     try:

@@ -1,13 +1,16 @@
 """`dpprof calibrate`: measure the times of operators, from which steps are predicted."""
 
-from functools import partial
+import shlex
+from typing import TYPE_CHECKING
 
-from dpprof.cli.command import Asked, running_command
+from dpprof.cli.command import Asked, run, running_command
 from dpprof.config.entry_points import CalibrateConfig
 from dpprof.config.training import resolve_device
 
-# Share of the processors that others may use before a warning.
-_QUIET_PCT = 10.0
+if TYPE_CHECKING:
+    from dpprof.cli.progress import Progress
+    from dpprof.config.device_times import DeviceTimes
+    from dpprof.drive.calibrate import Calibration
 
 
 @running_command
@@ -29,28 +32,28 @@ def calibrate(asked: Asked) -> None:
     config = asked.take(CalibrateConfig)
     machine = asked.launcher.machine
     device = resolve_device(config.device, cuda_available=machine.cuda_available())
-    precisions = config.precisions_on(device)
+    precisions = ", ".join(config.precisions_on(device))
 
-    from dpprof.cli.progress import Progress
-    from dpprof.config.device_times import TIMES
-    from dpprof.drive import calibrate as driving
-    from dpprof.drive.claim import new_folder
-    from dpprof.drive.jobs import Runner
+    from dpprof.drive.calibrate import Calibration
 
-    asked.drive.check_writable()
-    asked.getting_ready.close()
-    with Progress(is_counted=False) as progress:
-        folder = new_folder(asked.drive.runs_dir, driving.KIND).absolute()
-        progress.say(f"calibrating {device} in {', '.join(precisions)}; do not use the machine meanwhile")
+    found = Calibration("", asked.drive, asked.launcher, config, device)
+    with asked.begun(found, found.kind, is_counted=False) as progress:
+        progress.say(f"calibrating {device} in {precisions}; everything is kept in {found.folder.path}")
+        progress.say("do not use the machine meanwhile")
         progress.warn_if_busy(machine)
-        progress.started(1, 1, folder.name)
-        runner = Runner(asked.launcher, asked.drive.timeout_s, partial(progress.line, folder.name))
-        times, cut_off = driving.calibrate(config, device, folder, runner)
-        progress.close()
-        if cut_off:
-            progress.warn(f"cut off after the first round, so that times are rougher: {cut_off}")
-        if times.others_pct is not None and times.others_pct > _QUIET_PCT:
-            progress.warn(f"others had {times.others_pct:.0f} % of the processors: calibrate again")
-        where = f"run {driving.log(times, folder)} in MLflow"
-        progress.say(f"calibrated {times.gpu} in {progress.duration}; {where}")
-        progress.say(f"predict steps on it: --device {device} --target {folder / TIMES}")
+        run(found, progress)
+        if found.times is not None and not found.interrupted:
+            _tell(found, found.times, progress)
+
+
+def _tell(found: "Calibration", times: "DeviceTimes", progress: "Progress") -> None:
+    """Say what may be wrong with the times, where they are, and how to predict with them."""
+    if found.cut_off:
+        progress.warn(f"cut off after the first round, so that times are rougher: {found.cut_off}")
+    if found.disturbed:
+        progress.warn(f"{found.disturbed}: times are too long. Calibrate again when the machine is quiet")
+    where = "" if found.not_logged else f"; run {found.parent} in MLflow"
+    progress.say(f"calibrated {times.gpu} in {progress.duration}; kept in {found.file}{where}")
+    options = ["--device", times.device, "--target", str(found.file)]
+    options += ["--parallel", "ddp", "--world-size", str(times.ranks)] if times.ranks > 1 else []
+    progress.say(f"predict steps on it: dpprof estimate {shlex.join(options)}")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dpprof.config.times_check import check_collectives, check_fields, check_head, check_operators, items
-from dpprof.errors import ConfigError, DpprofError
+from dpprof.errors import DpprofError
 from dpprof.json_files import read_json
 
 SCHEMA = 1
@@ -21,6 +21,8 @@ TIMES = "times.json"
 # in TF32 too: it is how a GPU multiplies them, if it may.
 FP32, TF32, BF16 = "fp32", "tf32", "bf16"
 TYPES = {FP32: "float32", TF32: "tf32", BF16: "bfloat16"}
+# Rounds of a whole calibration. Of each operator the shortest time counts.
+ROUNDS = 2
 # GPUs whose tables have what another one's lacks: the same chip with other memory.
 LIKE = {"H200": "H100", "A100-80GB": "A100-80GB-PCIe", "A100-40GB": "A100-80GB"}
 
@@ -57,7 +59,9 @@ class DeviceTimes:
     `gpu` is torch's name for it, or the processor's, and `device` cuda or cpu. `launch_us` is the least time
     of an operator on the device; `issue_us` is what Python, autograd and the dispatcher take for an operator
     on the host. Both are 0 where not known. So many `ranks` were measured at a time, which on a CPU share it.
-    `versions` are those it was measured with; others had `others_pct` of the processors, if that is known.
+    `versions` are those it was measured with, in so many `rounds`. Others meanwhile had `others_pct`, if that
+    is known, in percent of one processor, of the `processors` that the measuring process could use; it kept
+    so many `threads` busy. These three are 0 where not known.
     """
 
     schema: int
@@ -72,11 +76,19 @@ class DeviceTimes:
     ranks: int = 1
     versions: dict[str, str] = field(default_factory=dict)
     others_pct: float | None = None
+    processors: int = 0
+    threads: int = 0
+    rounds: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """False if its calibration was cut off, so that its times are rougher."""
+        return self.rounds in (0, ROUNDS)
 
     @classmethod
     @cache
     def read(cls, path: Path) -> "DeviceTimes":
-        """Read a table, as `dpprof calibrate` writes it. Raises ConfigError that names the file."""
+        """Read a table, as `dpprof calibrate` writes it. Raises DpprofError that names the file."""
         try:
             data = read_json(path)
             if not isinstance(data, dict) or data.get("schema") != SCHEMA:
@@ -84,7 +96,7 @@ class DeviceTimes:
                 raise DpprofError(f"its schema is {known}, and this dpprof reads {SCHEMA}: calibrate again")
             return cls._of(data)
         except DpprofError as error:
-            raise ConfigError(f"target: {path} is no table of times: {error}") from error
+            raise DpprofError(f"{path} is no table of times: {error}") from error
 
     @classmethod
     def _of(cls, data: dict[str, Any]) -> "DeviceTimes":

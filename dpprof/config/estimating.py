@@ -7,7 +7,7 @@ from typing import Self
 
 from dpprof.config.device_times import DeviceTimes
 from dpprof.config.devices import DEVICES, name_of
-from dpprof.errors import refuse
+from dpprof.errors import ConfigError, DpprofError, refuse
 from dpprof.vocabulary.settings import setting
 
 # The only pass of an estimate.
@@ -60,9 +60,15 @@ class EstimatingConfig:
         return self.times_gpu or self.target
 
     def read_times(self) -> DeviceTimes | None:
-        """Read the target's table if it is a file that is there: before an estimate, not when one is read."""
+        """Read the target's table if it is a file that is there: before an estimate, not when one is read.
+
+        Raises ConfigError if the file is no table.
+        """
         is_file = self.target not in ("none", *DEVICES) and Path(self.target).is_file()
-        return DeviceTimes.read(Path(self.target)) if is_file else None
+        try:
+            return DeviceTimes.read(Path(self.target)) if is_file else None
+        except DpprofError as error:
+            raise ConfigError(f"target: {error}") from error
 
     def resolve(self, times: DeviceTimes | None, device: str, world_size: int) -> Self:
         """Return the settings with what a file of times says of itself.

@@ -47,6 +47,8 @@ def check_head(data: Mapping[str, Any], types: Collection[str]) -> None:
     _whole(data.get("ranks", 1), "ranks", least=1)
     if data["operators"] == []:
         raise _wrong("operators", [], "a list of times")
+    for name in ("processors", "threads", "rounds"):
+        _whole(data.get(name, 0), name, least=0)
     others = data.get("others_pct")
     if others is not None:
         _number(others, "others_pct")

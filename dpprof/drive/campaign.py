@@ -95,6 +95,8 @@ class Campaign(ABC):
     # The last thing that MLflow refused.
     not_logged: TrackingError | None = field(default=None, init=False)
     stop: Stop = field(default_factory=Stop, init=False)
+    # Observes it while it runs.
+    watcher: Watcher = field(init=False)
     # Resolved experiments by run name, if they are known before any is run.
     experiments: Mapping[str, ExperimentConfig] = field(default_factory=dict, init=False)
 
@@ -192,12 +194,13 @@ def run_campaign(
     measured. Raises, before anything starts, ConfigError if the workload cannot be used and TrackingError if
     MLflow is not there; OSError once the runs folder can no longer be written.
     """
+    campaign.watcher = watcher
     for text in _left_behind(Path(campaign.drive.runs_dir)):
         watcher.warn(text)
     book = Logbook(tracker, campaign.stop, watcher.warn)
     with closing(book), stop_on_signals(campaign.stop):
         try:
-            driver = _Driver(campaign, book, watcher, write_reports)
+            driver = _Driver(campaign, book, write_reports)
             driver.open()
             driver.run()
         finally:
@@ -213,9 +216,10 @@ def _left_behind(runs_dir: Path) -> Iterator[str]:
         home = SweepFolder(lock.parent)
         num_runs = len(home.runs())
         if (num_runs or home.state.exists()) and (holder := left_by(lock.parent)):
+            there = f"its {num_runs} run{'s' * (num_runs != 1)}" if num_runs else "what there is"
             yield (
                 f"{lock.parent} was left by {holder}, which was killed: "
-                f"dpprof log {shlex.quote(str(lock.parent))} logs its {num_runs} run{'s' * (num_runs != 1)}"
+                f"dpprof log {shlex.quote(str(lock.parent))} logs {there}"
             )
 
 
@@ -223,7 +227,6 @@ def _left_behind(runs_dir: Path) -> Iterator[str]:
 class _Driver:
     campaign: Campaign
     book: Logbook
-    watcher: Watcher
     write_reports: Callable[[Result], None]
 
     def open(self) -> None:
@@ -278,7 +281,9 @@ class _Driver:
         except Exception as error:
             if has_no_room(error):
                 raise
-            self.watcher.warn(f"{result.name}: not all of its pages were written: {describe_error(error)}")
+            self.campaign.watcher.warn(
+                f"{result.name}: not all of its pages were written: {describe_error(error)}"
+            )
 
     def _log(self, result: Result) -> None:
         campaign, book = self.campaign, self.book
@@ -288,7 +293,7 @@ class _Driver:
         if run_id is not None:
             campaign.run_ids[result.name] = run_id
             if left_out := result.folder.artifacts().left_out:
-                self.watcher.warn(f"{result.name}: not uploaded: {', '.join(left_out)}")
+                self.campaign.watcher.warn(f"{result.name}: not uploaded: {', '.join(left_out)}")
 
     def _close_parent(self, summary: Summary | None) -> None:
         """Add to the child runs what depends on all results, and close the parent run."""
@@ -325,11 +330,11 @@ class _Driver:
         if campaign.stop.requested:
             raise Stopped
         folder = (planned.home or campaign.folder).run(name)
-        self.watcher.started(planned.index, planned.total, name)
+        campaign.watcher.started(planned.index, planned.total, name)
         timeout_s = planned.timeout_s or campaign.drive.timeout_s
-        runner = Runner(campaign.launcher, timeout_s, partial(self.watcher.line, name), campaign.stop)
+        runner = Runner(campaign.launcher, timeout_s, partial(campaign.watcher.line, name), campaign.stop)
         result = drive_experiment(planned.config, folder, runner)
-        self.watcher.ended(result)
+        campaign.watcher.ended(result)
         if result.status == KILLED:
             campaign.stop.request()
         return result

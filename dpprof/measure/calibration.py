@@ -27,6 +27,7 @@ from torch.distributed.fsdp import fully_shard
 from dpprof.config.device_times import (
     BF16,
     FP32,
+    ROUNDS,
     SCHEMA,
     TF32,
     TIMES,
@@ -60,7 +61,7 @@ SOURCE = "measured by dpprof calibrate"
 # Inputs of one operator exceed this many bytes together, in at most so many copies.
 _CACHED_BYTES, _MOST_COPIES = 2**26, 32
 # One takes about so long a round, has at most so many runs, and keeps at most so many bytes of results.
-_SECONDS, _MOST_RUNS, _HELD_BYTES, _ROUNDS = 0.015, {"cpu": 1000, "cuda": 50}, 2**28, 2
+_SECONDS, _MOST_RUNS, _HELD_BYTES = 0.015, {"cpu": 1000, "cuda": 50}, 2**28
 # Cycles that a GPU sleeps for each run: longer than a host takes to issue an operator and its backward pass.
 _SLEEP_CYCLES = 400_000
 # Results from so many bytes on come several at a time, after a pause, as in a step: a system may take back
@@ -98,7 +99,8 @@ def write_times(
             with ranks.together():
                 collectives = list(_collectives(world_size, device))
         if ranks.rank == 0:
-            found = replace(times, collectives=collectives, ranks=world_size)
+            threads = times.threads * ranks.here
+            found = replace(times, collectives=collectives, ranks=world_size, threads=threads)
             write_text(folder / TIMES, json.dumps(asdict(found)))
     ranks.leave()
 
@@ -114,8 +116,8 @@ def measure(
     precisions = _possible(precisions, device, say)
     asked = list(_asked(device, precisions))
     taken, rates = [math.inf] * len(asked), None
-    for number in range(1, _ROUNDS + 1):
-        say(f"timing {len(asked)} operators in {', '.join(precisions)}, round {number} of {_ROUNDS}")
+    for number in range(1, ROUNDS + 1):
+        say(f"timing {len(asked)} operators in {', '.join(precisions)}, round {number} of {ROUNDS}")
         taken = [min(us, 1e6 * _timed(each, device)) for us, each in zip(taken, asked, strict=True)]
         rates = rates or _rates(device, precisions)
         found: dict[tuple[str, str], list[list[float]]] = defaultdict(list)
@@ -134,13 +136,18 @@ def measure(
             issue_us=max(0.0, 1e6 * issue_s(device) - smallest_us * (device == "cpu")),
             versions={"torch": torch.__version__},
             others_pct=_others_pct(began, others),
+            processors=int(processor()["cpu_cores"]),
+            threads=torch.get_num_threads() if device == "cpu" else 1,  # which issues a GPU's operators
+            rounds=number,
         )
 
 
 def _others_pct(began: float, others: float | None) -> float | None:
-    """Return how much of the processors others had since then, if that is known."""
+    """Return what others had since then, in percent of one processor, if that is known."""
     seconds, others_now = time.perf_counter() - began, others_processor_s()
-    return None if others is None or others_now is None else 100 * (others_now - others) / seconds
+    if others is None or others_now is None:
+        return None
+    return max(0.0, 100 * (others_now - others) / seconds)  # counted in ticks: it may come out negative
 
 
 def _possible(precisions: Sequence[str], device: str, say: Callable[[str], None]) -> list[str]:

@@ -49,7 +49,10 @@ _NAME = "mlflow.runName"
 
 @dataclass(frozen=True)
 class Summary:
-    """Content of a parent run. `ratios` are for child runs, by name; `view` is how MLflow compares them."""
+    """Content of a parent run. `ratios` are for child runs, by name; `view` is how MLflow compares them.
+
+    `params` are those that were not known when the run began.
+    """
 
     description: str
     files: Sequence[Path] = ()
@@ -58,6 +61,7 @@ class Summary:
     ratios: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
     view: View | None = None
+    params: Mapping[str, object] = field(default_factory=dict)
 
 
 class Tracker:
@@ -232,6 +236,8 @@ class Tracker:
                 write.ask(write.client.set_experiment_tag, where, *summary.view.tag(run_id))
                 link = runs_page(where, run_id)
                 description = f"**[The runs side by side]({link})**\n\n{description}"
+            if summary.params:
+                write.log_params(run_id, summary.params)
             write.set_tags(run_id, summary.tags)
             write.describe(run_id, description)
             write.log_files(run_id, summary.files)

@@ -4,12 +4,14 @@ import copy
 import itertools
 import json
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import refusal
 from example_times import GOOD
 
 from dpprof.config import device_times
@@ -17,7 +19,7 @@ from dpprof.config.device_times import ANY_GPU, DeviceTimes
 from dpprof.config.devices import DEVICES
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.flat import from_flat, parse_experiment, to_flat
-from dpprof.errors import ConfigError
+from dpprof.errors import ConfigError, DpprofError
 from dpprof.measure.passes.clock import Clock, OperatorCall
 from dpprof.record.figures.capacity import capacity_bytes, device_of
 from dpprof.record.ledger import TrafficRow
@@ -31,6 +33,9 @@ WHOLE: dict[str, Any] = GOOD | {
     "ranks": 1,
     "versions": {"torch": "2.13"},
     "others_pct": 0.5,
+    "processors": 2,
+    "threads": 1,
+    "rounds": 2,
 }
 ABSENT = "(absent)"
 
@@ -77,16 +82,18 @@ def test_what_was_written_is_read_again(tmp_path: Path) -> None:
 )
 def test_a_bad_table_is_refused_with_its_name(tmp_path: Path, changes: dict[str, Any], why: str) -> None:
     path = written(tmp_path, **changes)
-    with pytest.raises(ConfigError, match=r"target: .*times é.json is no table of times") as caught:
+    said = f"{path} is no table of times: "
+    with pytest.raises(DpprofError, match=re.escape(said)) as caught:
         DeviceTimes.read(path)
     assert why in str(caught.value)
+    assert refusal(EstimatingConfig(target=str(path)).read_times) == f"target: {caught.value}"
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "null"])
 def test_what_is_no_table_at_all_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "times.json"
     path.write_text(text)
-    with pytest.raises(ConfigError, match="is no table of times"):
+    with pytest.raises(DpprofError, match="is no table of times"):
         DeviceTimes.read(path)
 
 
@@ -167,8 +174,8 @@ def test_no_damaged_value_of_a_table_gets_through(tmp_path: Path) -> None:
         path.write_text(json.dumps(changed(keys, value, is_key=False)))
         try:
             found = DeviceTimes.read(path)
-        except ConfigError as refused:
-            said.append(str(refused).partition(f"target: {path} is no table of times: ")[2])
+        except DpprofError as refused:
+            said.append(str(refused).partition(f"{path} is no table of times: ")[2])
             continue
         accepted.append((keys, value))
         row = TrafficRow("aten::add", "elementwise", "forward", 1, 16, 8, 0)
@@ -177,6 +184,7 @@ def test_no_damaged_value_of_a_table_gets_through(tmp_path: Path) -> None:
         assert 0 <= row.host_s < math.inf, (keys, value)
     assert all(said)
     allowed = {"launch_us", "issue_us", "others_pct", "spread", "versions", "collectives", "ranks"}
+    allowed |= {"processors", "threads", "rounds"}
     for keys, value in accepted:
         is_size = "points" in keys and value == 0
         is_text = isinstance(value, str) and keys[-1] in ("gpu", "source", "torch")
@@ -190,5 +198,5 @@ def test_no_other_key_of_a_table_gets_through(tmp_path: Path) -> None:
         if isinstance(keys[-1], str) and keys[0] != "versions":
             path = tmp_path / f"{number}.json"
             path.write_text(json.dumps(changed(keys, "colour", is_key=True)))
-            with pytest.raises(ConfigError, match=r"is no table of times: .*(colour|missing|float32|schema)"):
+            with pytest.raises(DpprofError, match=r"is no table of times: .*(colour|missing|float32|schema)"):
                 DeviceTimes.read(path)

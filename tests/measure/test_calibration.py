@@ -1,6 +1,7 @@
 """Calibration: what each case measures, and the file that follows from a few of them."""
 
 import json
+import os
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -9,11 +10,11 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from conftest import artifacts_of, call_dpprof, fine, lay_out_store, runs_of
 from torch._C._distributed_c10d import HashStore
 
 from dpprof.config.device_times import TIMES, DeviceTimes
 from dpprof.config.entry_points import CalibrateConfig
-from dpprof.drive import calibrate as driving
 from dpprof.measure import calibration, calibration_cases
 from dpprof.measure.calibration import counted, measure, seconds_of, write_times
 from dpprof.measure.calibration_cases import Case, cases
@@ -58,24 +59,25 @@ def test_a_table_of_few_cases_predicts_them(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(calibration, "COPY_BYTES", {"cpu": 2**20})
     monkeypatch.setattr(calibration, "MATRIX_ROWS", {"cpu": 128})
     said: list[str] = []
-    write_times("cpu", tmp_path, said.append)
-    times = DeviceTimes.read(tmp_path / TIMES)
+    folder = tmp_path / "runs" / "here"
+    folder.mkdir(parents=True)
+    write_times("cpu", folder, said.append)
+    times = DeviceTimes.read(folder / TIMES)
     assert said == [f"timing {len(few)} operators in fp32, round {number} of 2" for number in (1, 2)]
     assert {each.kind for each in times.operators} >= STAND_IN.keys()
     assert times.issue_us > 0
     assert times.versions == {"torch": torch.__version__}
     assert Clock(times).source == times.gpu
 
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
-    (tmp_path / "run.log").write_text("")
-    run_id = driving.log(times, tmp_path)
-    from mlflow import MlflowClient
-
-    run = MlflowClient().get_run(run_id)
+    lay_out_store(tmp_path)
+    (folder / "run.log").write_text("")
+    fine(call_dpprof(tmp_path, "log", "runs/here"))
+    run = runs_of(tmp_path)["here"]
     assert run.data.tags[KIND_TAG] == "calibration"
-    assert run.data.params["device"] == "cpu"
+    found = {name: run.data.params[name] for name in ("device", "precisions", "world_size", "torch")}
+    assert found == {"device": "cpu", "precisions": "fp32", "world_size": "1", "torch": torch.__version__}
     assert run.data.metrics["ceilings/copy_gb_per_s"] == pytest.approx(times.gb_per_s)
-    assert [each.path for each in MlflowClient().list_artifacts(run_id)] == ["run.log", TIMES]
+    assert artifacts_of(tmp_path, run) == {"run.log", TIMES}
     assert run.info.status == "FINISHED"
 
 
@@ -84,8 +86,12 @@ def test_measure_says_who_else_was_busy(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(calibration, "cases", lambda *asked: iter(few))
     monkeypatch.setattr(calibration, "COPY_BYTES", {"cpu": 2**20})
     monkeypatch.setattr(calibration, "MATRIX_ROWS", {"cpu": 128})
-    *_, found = measure("cpu", lambda text: None)
-    assert found.others_pct is None or found.others_pct < 1000  # ticks: short times are not exact
+    first, found = measure("cpu", lambda text: None)
+    assert [each.rounds for each in (first, found)] == [1, 2]
+    assert not first.is_whole
+    assert found.is_whole
+    assert found.others_pct is None or 0 <= found.others_pct < 1000  # ticks: short times are not exact
+    assert (found.processors, found.threads) == (len(os.sched_getaffinity(0)), torch.get_num_threads())
     assert json.dumps(asdict(found))
     assert CalibrateConfig().world_size == 1
 

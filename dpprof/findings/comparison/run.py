@@ -30,6 +30,18 @@ _RESTLESS_PCT = 25.0
 _SHORTEST_S = 0.1
 
 
+def used_by_others(others_pct: float, processors: int, threads: int, share: float = 1.0) -> str | None:
+    """Say what others used of a measurement's processors if that disturbs it, else return None.
+
+    `others_pct` is in percent of one processor; so large a `share` of it counts. The measurement keeps
+    `threads` busy: others may have the processors that these leave free, and a little more.
+    """
+    others = others_pct / 100
+    if share * others - max(0, processors - threads) <= _OTHERS_PROCESSORS:
+        return None
+    return f"other processes used {others:.1f} of {processors or 'the'} processors"
+
+
 @dataclass(frozen=True)
 class MovedBytes:
     """MiB that one operator class reads and writes in one phase of a step (None: between phases)."""
@@ -81,13 +93,12 @@ class Run:
             return []
         share = min(1.0, timed_s / _SHORTEST_S)
         found = []
-        others = figures.get(OTHERS_PCT, 0.0) / 100
         cores = int(environment.get("cpu_cores", 0))
         # A step on a GPU keeps one processor busy with launching kernels.
         threads = 1 if "gpu" in environment else int(environment.get("torch_threads", cores))
         threads *= int(environment.get("ranks_here", 1))
-        if share * others - max(0, cores - threads) > _OTHERS_PROCESSORS:
-            found.append(f"other processes used {others:.1f} of {cores or 'the'} processors")
+        if used := used_by_others(figures.get(OTHERS_PCT, 0.0), cores, threads, share):
+            found.append(used)
         switches = figures.get(SWITCHES, 0.0) * len(self.step_s) / timed_s
         if share * switches > _SWITCHES_PER_S:
             found.append(f"it was preempted {switches:.0f} times a second")

@@ -21,6 +21,7 @@ from dpprof.drive.launch.child import Child
 from dpprof.drive.launch.job import MEASURE, Exit, Job
 from dpprof.drive.launch.ranks import Place, Ranks, all_here, free_port, interface_of
 from dpprof.record.folder import RunFolder
+from dpprof.record.lock import LOCK
 
 _THREADS = "OMP_NUM_THREADS"
 CANCEL, FOLLOW = "cancel", "follow"
@@ -116,10 +117,14 @@ def run_part(
 
 
 def pack(folder: Path, parts: Iterable[str] = (".",)) -> bytes:
-    """Pack the folders and regular files of some parts of a folder as a compressed tar file."""
+    """Pack the folders and regular files of some parts of a folder as a compressed tar file.
+
+    Its lock stays: it is one of the driving process's machine.
+    """
 
     def plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-        return member if member.isfile() or member.isdir() else None
+        is_lock = Path(member.name).name == LOCK
+        return member if (member.isfile() and not is_lock) or member.isdir() else None
 
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w:gz", compresslevel=1) as archive:

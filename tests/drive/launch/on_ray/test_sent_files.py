@@ -72,6 +72,7 @@ def test_a_folder_arrives_as_it_was_but_for_what_is_no_file(tmp_path: Path) -> N
     (sent / "ranks" / "1").mkdir(parents=True)
     (sent / "tensorboard").mkdir()
     (sent / "record.json").write_text("{}")
+    (sent / ".lock").write_text("process 1 on the machine that drives")
     (sent / "ranks" / "1" / "run.log").write_bytes(bytes(range(256)))
     (sent / "link").symlink_to("/etc/passwd")
     (sent / "folder link").symlink_to("/etc")
