@@ -11,8 +11,8 @@ from pathlib import Path
 
 import torch._dynamo  # noqa: F401  # which the first optimizer imports
 
-from dpprof.__main__ import main as dpprof
-from dpprof.measure.own_loop.target import OnTarget  # noqa: F401  # which imports nearly all of dpprof
+import dpprof.pages.own_loop  # noqa: F401  # and nearly all of dpprof
+from dpprof.__main__ import main as command
 
 
 def run(folder: str, script: str, is_watched: bool) -> None:
@@ -22,7 +22,7 @@ def run(folder: str, script: str, is_watched: bool) -> None:
         os.dup2(os.open(name, os.O_RDWR | os.O_CREAT), number)
     if is_watched:
         sys.argv = ["dpprof", "watch", "--measured-steps", "3", script]
-        dpprof()
+        command()
     else:
         sys.argv, sys.path[0] = [script], str(Path(script).parent)
         runpy.run_path(script, run_name="__main__")

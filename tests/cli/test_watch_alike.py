@@ -40,51 +40,6 @@ def test_errors_of_a_module_are_told_as_without(tmp_path: Path) -> None:
     assert "dpprof/" not in as_module.stderr.partition("nothing was measured")[0]
 
 
-def test_a_model_can_be_saved_copied_and_scripted_while_it_is_watched(tmp_path: Path) -> None:
-    script = """
-import copy, pickle, sys, torch
-from torch.utils.data import DataLoader
-model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for number in range(30):
-    optimizer.zero_grad()
-    model(torch.ones(3, 4)).sum().backward()
-    optimizer.step()
-    if number % 5 == 1:
-        torch.save(model, "model.pt")
-        pickle.loads(pickle.dumps((model, optimizer)))
-        copy.deepcopy(model)
-        torch.jit.script(model)
-        for _ in DataLoader(list(range(4)), num_workers=1, multiprocessing_context="fork"): pass
-saved = torch.load("model.pt", weights_only=False)
-print(len(saved._forward_pre_hooks), sum(len(m._forward_hooks) for m in saved.modules()))
-"""
-    (tmp_path / "mine.py").write_text(script)
-    done = watch("--measured-steps", 4, "mine.py", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("0 0\n")
-
-
-def test_models_and_optimizers_live_as_long_as_without(tmp_path: Path) -> None:
-    script = """
-import gc, torch, weakref
-for fold in range(3):
-    model = torch.nn.Linear(4, 4)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for _ in range(25 if fold == 1 else 2):
-        optimizer.zero_grad()
-        model(torch.ones(3, 4)).sum().backward()
-        optimizer.step()
-    alive = weakref.ref(model), weakref.ref(optimizer)
-    del model, optimizer
-    gc.collect()
-    print([one() is None for one in alive])
-"""
-    (tmp_path / "mine.py").write_text(script)
-    done = watch("--measured-steps", 4, "mine.py", cwd=tmp_path)
-    assert done.stdout.startswith("[True, True]\n" * 3), done.stdout + done.stderr
-
-
 def test_the_model_is_the_one_that_is_trained_not_a_larger_teacher(tmp_path: Path) -> None:
     script = """
 import torch
