@@ -3,6 +3,7 @@
 python tests/fork_scripts.py    # a JSON list on each line of standard input: folder, script, is it watched
 """
 
+import gc
 import json
 import os
 import runpy
@@ -30,6 +31,7 @@ def run(folder: str, script: str, is_watched: bool) -> None:
 
 def main() -> None:
     """Answer each line with the exit code of its script."""
+    gc.freeze()  # what all forks share need not be looked through
     while line := sys.stdin.readline():
         sys.stdout.flush()
         if (child := os.fork()) == 0:
