@@ -35,6 +35,7 @@ from dpprof.measure.workloads.workload import build_workload, checked_batch
 from dpprof.record.check import CheckAnswer, Finding
 from dpprof.vocabulary.grouping import grouped
 from dpprof.vocabulary.messages import is_oom
+from dpprof.vocabulary.precision import FP32, dtypes_in_words, short_dtype
 from dpprof.vocabulary.workloads import WORKLOADS, listed
 
 Say = Callable[[str], None]
@@ -88,8 +89,8 @@ def _with_one_model(experiments: Sequence[ExperimentConfig]) -> list[list[Experi
 
     def form(config: ExperimentConfig) -> Any:
         with contextlib.suppress(Exception), fake_tensors():  # what is wrong shows with real ones
-            model, *_, changed = build_workload(dataclasses.replace(config, device="cpu"))
-            return changed, tuple((name, p.shape) for name, p in model.named_parameters())
+            made = build_workload(dataclasses.replace(config, device="cpu"))
+            return made.changed, tuple((name, p.shape) for name, p in made.model.named_parameters())
         return config.trainer
 
     return list(grouped(experiments, form).values())
@@ -102,7 +103,11 @@ def _foresee(
     config = experiments[0]
     workload = build_workload(config)
     batch = moved(checked_batch(next(iter(workload.batches))), torch.device(config.device))
-    num_parameters = sum(p.numel() for p in workload.model.parameters())
+    parameters = list(workload.model.parameters())
+    num_parameters, dtypes = (
+        sum(p.numel() for p in parameters),
+        {short_dtype(str(p.dtype)) for p in parameters},
+    )
     inputs, targets = (str(tree_map(_shape, part)).replace("'", "") for part in batch)
     try:
         step = watch_step(workload, batch, config)
@@ -112,7 +117,8 @@ def _foresee(
     else:
         for one in experiments:
             traps[one.trainer] += load_trainer(one.trainer).foresee(step) + drawing
-    seen = f"inputs {inputs}, targets {targets}; {num_parameters:,} parameters on {config.device}"
+    of_type = "" if dtypes <= {FP32} else f" in {dtypes_in_words(dtypes)}"
+    seen = f"inputs {inputs}, targets {targets}; {num_parameters:,} parameters{of_type} on {config.device}"
     return seen, workload.changed
 
 
@@ -129,7 +135,7 @@ def _tried(config: ExperimentConfig, foreseen: list[Trap]) -> list[Trap]:
         traceback.print_exc()
         text, is_explained = _unexplained(error, config), False
     else:
-        return [Trap("silent", text, "", is_warning=True) for text in training.trainer.warnings()]
+        return [Trap("silent", text, "", is_warning=True) for text in training.warnings()]
     known = [trap.text for trap in foreseen if not trap.is_warning]
     # An unexplained error may well come from a foreseen trap.
     return [] if text in known or (known and not is_explained) else [Trap("error", text, "")]
