@@ -10,7 +10,16 @@ from dpprof.pages.run_reports import write_run_reports
 from dpprof.record.figures.results import Result, read_result
 from dpprof.record.folder import RunFolder
 from dpprof.record.ledger import LedgerResult, PhasePeak, TrafficRow
-from dpprof.record.record import Failure, GradientCheck, Memory, PassOutcome, PassStatus, Record, VerifyResult
+from dpprof.record.record import (
+    Failure,
+    GradientCheck,
+    Memory,
+    ParameterGroup,
+    PassOutcome,
+    PassStatus,
+    Record,
+    VerifyResult,
+)
 
 MIB = 2**20
 FINISHED = {"clean": PassOutcome(PassStatus.FINISHED)}
@@ -31,13 +40,15 @@ def result(
     failure: Failure | None = None,
     check: GradientCheck | None = None,
     verified: VerifyResult | None = None,
+    weights: Mapping[str, int] | None = None,
     name: str | None = None,
     **settings: object,
 ) -> Result:
     """An experiment with the given steps (one number: two equal steps), or without a record if it is 0.
 
     `at_peak` gives MiB by category, `peak_in` by phase, `moved` MiB read by phase and operator class: any of
-    them makes a ledger. `others_processors` is how many processors others had during the steps.
+    them makes a ledger. `others_processors` is how many processors others had during the steps,
+    `weights` the numbers of parameters by their type.
     """
     is_for_cuda = settings.get("device", "auto" if settings.get("passes") == ESTIMATE else "cpu") != "cpu"
     size = {} if is_for_cuda else {"model_size": "tiny"}
@@ -59,10 +70,19 @@ def result(
             memory=Memory(peak_allocated=peak),
             gradient_check=check,
             verify=verified,
+            parameters=groups_of(weights or {}),
             ledger=ledger(at_peak or {}, peak_in or {}, moved) if at_peak or peak_in or moved else None,
         )
     label = name or config.run_name
     return Result(label, RunFolder(Path(label)), config, record, failure)
+
+
+def groups_of(weights: Mapping[str, int]) -> list[ParameterGroup]:
+    """A tensor of each type, with so many numbers."""
+    return [
+        ParameterGroup("w", 1, number, trains=True, per_sample=False, dtype=dtype)
+        for dtype, number in weights.items()
+    ]
 
 
 def ledger(

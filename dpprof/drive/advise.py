@@ -54,6 +54,7 @@ class Advise(Campaign):
     made: AdviceData | None = field(default=None, init=False)
     _together: Weighed | None = field(default=None, init=False)
     _ledger: LedgerResult | None = field(default=None, init=False)
+    _weights_dtype: str = field(default="", init=False)
     _arithmetic: Sequence[ByArithmetic] = field(default=(), init=False)
 
     @property
@@ -105,6 +106,7 @@ class Advise(Campaign):
         self.why_not = estimates.why_not
         if self.given is not None:
             last = estimates.results[-1]
+            self._weights_dtype = last.weights_dtype
             self._ledger, timeline = last.record.ledger if last.record else None, last.folder.read_timeline()
             if self._ledger is not None and timeline is not None:
                 self._arithmetic = by_arithmetic(self.experiment, self._ledger, timeline)
@@ -154,7 +156,9 @@ class Advise(Campaign):
         if self.given is None:
             return Summary(f"no advice: {self.why_not}")
         self.made = AdviceData(
-            self.name, self.experiment, self.asked, self.advice, self._arithmetic, self.left_out, self._ledger
+            *(self.name, self.experiment, self.asked, self.advice, self._arithmetic, self.left_out),
+            ledger=self._ledger,
+            weights_dtype=self._weights_dtype,
         )
         return Summary(*self.write(self.made, self.folder.path))
 

@@ -101,6 +101,7 @@ class Searches(Campaign):
         self.evaluated[name] = list(results.values())
         best = results.get(found["size"])
         own = best.config if best else config
+        found["weights_dtype"] = next((r.weights_dtype for r in results.values() if r.weights_dtype), "")
         answer = Answer(own, self.config.along, suffix, num_evaluations=len(results), best=best, **found)
         self.answers_by_name[name] = answer
         return [result for result in (answer.best, answer.failure) if result is not None]

@@ -31,6 +31,7 @@ from dpprof.record.figures.capacity import capacity_bytes, device_of, doubt_byte
 from dpprof.record.figures.results import FINISHED, Result, describe
 from dpprof.tracking.tracker import Summary
 from dpprof.vocabulary.parallel import DDP, NONE
+from dpprof.vocabulary.precision import may_be_alike
 from dpprof.vocabulary.settings import fields, parse
 from dpprof.vocabulary.trainers import STANDARD, TRAINERS, short_name
 
@@ -97,7 +98,8 @@ class Plan(Searches):
         fitted = [self._fitted(name, self.answers_by_name[name]) for name in self.experiments]
         reached = Reached(*self.asked.efficiencies) if self.asked.efficiencies else None
         config = fitted[0].config
-        reached = reached or Reached.of(self.measured, config)
+        weights_dtype = next((one.weights_dtype for one in fitted if one.weights_dtype), "")
+        reached = reached or Reached.of(self.measured, config, weights_dtype)
         while True:
             made = PlanData(self.name, self.asked, self.noises, fitted, self.left_out, reached)
             batches = [noise.logical_batch for noise in self.noises]
@@ -142,11 +144,13 @@ class Plan(Searches):
             why = "no estimate" if answer.failure is None else describe(answer.failure)
             return Fitted(answer.config, 0, failure=why)
         config = self.experiments[name]
-        alike = {
+        telling = {
             name: result
             for name, result in self.measured.items()
             if result.config.trainer == config.trainer and tells(result, config)
         }
+        dtype = answer.weights_dtype
+        alike = {name: one for name, one in telling.items() if may_be_alike(one.weights_dtype, dtype)}
         # If none fits, the smallest shows by how much.
         best = answer.best or min(estimates, key=lambda result: result.config.batch_size)
         ledger = best.record.ledger if best.record else None
@@ -160,6 +164,8 @@ class Plan(Searches):
             needed_bytes=needed,
             peak_phase=ledger.peak_phase if ledger else None,
             folders=folders,
+            weights_dtype=dtype,
+            unlike=tuple(sorted(telling.keys() - alike.keys())),
         )
 
     def raise_if_failed(self) -> None:

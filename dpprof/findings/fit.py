@@ -15,6 +15,7 @@ from dpprof.record.figures.results import FINISHED, Result, describe, device_nam
 from dpprof.vocabulary.formats import fixed, joined
 from dpprof.vocabulary.grouping import grouped
 from dpprof.vocabulary.parallel import NONE
+from dpprof.vocabulary.precision import precision_in_words
 from dpprof.vocabulary.trainers import short_name, trainer_info
 from dpprof.vocabulary.units import MIB, ms
 
@@ -28,7 +29,8 @@ class Answer:
 
     `size` is the largest that fits, or the fewest ranks (0: none), and `best` its estimate. `suffix` is
     appended to its run's usual name. `is_open` means that the search stopped at `size`, though larger ones
-    may fit. `without_headroom` is the size that should fit in all of the memory.
+    may fit. `without_headroom` is the size that should fit in all of the memory. `weights_dtype` are the
+    types of the model's weights in words, empty if it was not built.
     """
 
     config: ExperimentConfig
@@ -41,6 +43,7 @@ class Answer:
     failure: Result | None = None
     is_open: bool = False
     without_headroom: int | None = None
+    weights_dtype: str = ""
 
     @property
     def sizes_to_verify(self) -> tuple[int, ...]:
@@ -80,6 +83,7 @@ def _row(answer: Answer, fit: FitConfig, model: str) -> dict[str, Any]:
     row: dict[str, Any] = {
         "model": model,
         "precision": config.precision,
+        "weights_dtype": answer.weights_dtype,
         **{given: getattr(config, given) for given in given_sizes(config, answer.along)},
         "trainer": config.trainer,
         found_name(fit): None if answer.failure else answer.size,
@@ -170,10 +174,15 @@ def answer_of(config: ExperimentConfig, fit: FitConfig, found: Sequence[dict[str
     return f"The largest {size_name(config, fit)} whose training step fits {device}{ranks}{larger}."
 
 
+def precision_of(row: dict[str, Any]) -> str:
+    """Describe a row's precision, with the type of the weights."""
+    return precision_in_words(row["precision"], row["weights_dtype"])
+
+
 def first_choices(found: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Name the private trainer to start with, for each model, precision and sequence."""
     timed = [row for row in found if row.get("ms_per_sample") and trainer_info(row["trainer"]).is_private]
-    places = grouped(timed, by=lambda row: (row["model"], row["precision"], row.get("seq_len")))
+    places = grouped(timed, by=lambda row: (row["model"], precision_of(row), row.get("seq_len")))
     for (model, precision, seq_len), rows in places.items():
         least = min(row["ms_per_sample"] for row in rows)
         close = [row for row in rows if row["ms_per_sample"] <= least * (1 + BOUNDS_DOUBT)]

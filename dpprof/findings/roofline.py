@@ -113,9 +113,9 @@ class Roof:
 
 
 def roof_key(cell: Cell) -> tuple[str, str]:
-    """Return device and precision: cells that share both share a roof."""
+    """Return device and precision, the weights' type with it: cells that share both share a roof."""
     device = cell.environment.get("gpu" if cell.config.device == "cuda" else "cpu")
-    return device or cell.config.device, cell.config.precision
+    return device or cell.config.device, cell.precision
 
 
 def roofs(

@@ -37,6 +37,7 @@ from dpprof.measure.workloads.workload import build_workload, checked_batch
 from dpprof.record.check import CheckAnswer, Finding
 from dpprof.vocabulary.grouping import grouped
 from dpprof.vocabulary.messages import is_oom
+from dpprof.vocabulary.precision import FP32, dtypes_in_words, short_dtype
 from dpprof.vocabulary.trainers import trainer_info
 from dpprof.vocabulary.workloads import WORKLOADS, listed
 
@@ -91,8 +92,8 @@ def _with_one_model(experiments: Sequence[ExperimentConfig]) -> list[list[Experi
 
     def form(config: ExperimentConfig) -> Any:
         with contextlib.suppress(Exception), fake_tensors():  # what is wrong shows with real ones
-            model, *_, changed = build_workload(dataclasses.replace(config, device="cpu"))
-            return changed, tuple((name, p.shape) for name, p in model.named_parameters())
+            made = build_workload(dataclasses.replace(config, device="cpu"))
+            return made.changed, tuple((name, p.shape) for name, p in made.model.named_parameters())
         return config.trainer
 
     return list(grouped(experiments, form).values())
@@ -107,7 +108,9 @@ def _foresee(
     batches = iter(workload.batches)
     first = checked_batch(next(batches))
     batch = moved(first, torch.device(config.device))
-    num_parameters = sum(p.numel() for p in workload.model.parameters())
+    parameters = list(workload.model.parameters())
+    num_parameters = sum(p.numel() for p in parameters)
+    dtypes = {short_dtype(str(p.dtype)) for p in parameters}
     inputs, targets = (str(tree_map(_shape, part)).replace("'", "") for part in batch)
     try:
         step = watch_step(workload, batch, config)
@@ -121,7 +124,8 @@ def _foresee(
         mixing = mixing_traps(workload, itertools.chain([first], batches), config) if private else []
         for trainer in private:
             traps[trainer] += mixing
-    seen = f"inputs {inputs}, targets {targets}; {num_parameters:,} parameters on {config.device}"
+    of_type = "" if dtypes <= {FP32} else f" in {dtypes_in_words(dtypes)}"
+    seen = f"inputs {inputs}, targets {targets}; {num_parameters:,} parameters{of_type} on {config.device}"
     return seen, workload.changed
 
 
@@ -143,7 +147,7 @@ def _tried(config: ExperimentConfig, foreseen: list[Trap]) -> list[Trap]:
         traceback.print_exc()
         text, is_explained = _unexplained(error, config), False
     else:
-        return [Trap("silent", text, "", is_warning=True) for text in training.trainer.warnings()]
+        return [Trap("silent", text, "", is_warning=True) for text in training.warnings()]
     known = [trap.text for trap in foreseen if not trap.is_warning]
     # An unexplained error may well come from a foreseen trap.
     return [] if text in known or (known and not is_explained) else [Trap("error", text, "")]

@@ -79,6 +79,7 @@ def _told(row: dict[str, Any], fit: FitConfig) -> dict[str, Any]:
     limits = row["limiting_phase"]
     return {
         "trainer": TrainerName(row["trainer"]),
+        "precision": of_fit.precision_of(row),
         "limited by": f"{words(row['limiting_category'])} in {limits}" if limits else "",
         "size": "failed" if size is None else "none fits" if size == 0 else largest,
         "expected": "" if expected is None else number(expected) + (" or more" if is_open else ""),

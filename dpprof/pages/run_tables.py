@@ -64,6 +64,7 @@ def _of_training(result: Result, record: Record) -> Iterator[doc.Part]:
         yield ranks(figures.ranks)
     if result.predicted is not None:
         yield beside_plan(result.predicted, record)
+    yield doc.Sentence((doc.Styled("precision"), f": {result.precision}"))
     if record.parameters:
         yield parameters(record.parameters)
     for text in record.changed:
@@ -181,15 +182,17 @@ def ranks(found: RanksFigures) -> doc.Table:
 
 
 def parameters(groups: Iterable[ParameterGroup]) -> doc.Table:
-    """Return parameters by kind, and whether they train."""
+    """Return parameters by kind and type, and whether they train."""
     columns: doc.Columns = [
         ("kind", str),
+        ("type", str),
         ("tensors", whole),
         ("numbers", whole),
         *((name, str) for name in ("train", "per-sample gradients", "moved")),
     ]
     rows = [
-        (g.kind, g.tensors, g.numbers, *map(_ANSWERS.get, (g.trains, g.per_sample, g.moved))) for g in groups
+        (g.kind, g.dtype, g.tensors, g.numbers, *map(_ANSWERS.get, (g.trains, g.per_sample, g.moved)))
+        for g in groups
     ]
     return doc.table("Parameters", columns, rows, name="parameters")
 

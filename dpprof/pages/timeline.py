@@ -18,7 +18,13 @@ from dpprof.pages.html import short
 from dpprof.record.figures.capacity import assumptions, doubt_words
 from dpprof.record.figures.figures import Figures
 from dpprof.record.figures.privacy import privacy_words
-from dpprof.record.figures.results import Result, describe_steps, device_name, estimate_held_against
+from dpprof.record.figures.results import (
+    Result,
+    describe_precision,
+    describe_steps,
+    device_name,
+    estimate_held_against,
+)
 from dpprof.record.files import write_bytes, write_text
 from dpprof.record.ledger import LedgerResult, StepTimeline
 from dpprof.record.record import Record
@@ -118,7 +124,7 @@ def _facts(record: Record, config: ExperimentConfig) -> dict[str, str]:
         "model": config.model_title + parameters,
         f"batch{'' if is_alone else ' of a rank'} x sequence": f"{config.batch_size} x {config.seq_len}",
         **({} if is_alone else {"ranks": f"{config.world_size} ({config.parallel})"}),
-        "precision": config.precision,
+        "precision": describe_precision(config, record.weights_dtype),
         "parameters that train": config.train,
         "training loop": config.loop,
         "activation checkpointing": "yes" if config.activation_checkpointing else "no",

@@ -48,7 +48,7 @@ def _facts(result: Result, found: VerifyResult) -> list[tuple[str, str]]:
     config = result.config
     facts = [
         ("model", f"{config.model_title}, batch {config.batch_size}, sequence {config.seq_len}"),
-        ("precision", config.precision),
+        ("precision", result.precision),
     ]
     if found.max_grad_norm is not None:
         facts.append(("max_grad_norm", f"{found.max_grad_norm:.4g}, which clips most of the samples"))

@@ -10,6 +10,7 @@ from dpprof.errors import DpprofError
 from dpprof.json_files import typed
 from dpprof.record.counters import CounterResult
 from dpprof.record.ledger import LedgerResult
+from dpprof.vocabulary.precision import dtypes_in_words
 
 
 @dataclass
@@ -210,7 +211,7 @@ class ParameterGroup:
 
     `tensors` and `numbers` count tensors and their elements; `per_sample` tells that the trainer computes
     their per-sample gradients; `moved` that the clean pass's steps changed them (None without a step on
-    data).
+    data). `dtype` is their type in the built model, as `bf16` (empty: not known, of an earlier version).
     """
 
     kind: str
@@ -219,6 +220,7 @@ class ParameterGroup:
     trains: bool
     per_sample: bool
     moved: bool | None = None
+    dtype: str = ""
 
 
 @dataclass
@@ -287,6 +289,19 @@ class Record:
     ranks: list[RankResult] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     unbounded: list[str] = field(default_factory=list)
+
+    @property
+    def weights(self) -> dict[str, int]:
+        """Numbers of parameters by their type, as `{"bf16": 1234, "fp32": 56}`; empty if not known."""
+        found: dict[str, int] = {}
+        for group in self.parameters:
+            found[group.dtype] = found.get(group.dtype, 0) + group.numbers
+        return {} if "" in found else found
+
+    @property
+    def weights_dtype(self) -> str:
+        """Types of the weights in words: `bf16`, `bf16 and fp32`; empty if not known."""
+        return dtypes_in_words(self.weights)
 
     @property
     def headline_finished(self) -> bool:

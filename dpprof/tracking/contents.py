@@ -36,6 +36,8 @@ def params_of(result: Result) -> dict[str, object]:
         params |= result.record.environment
         if result.record.num_parameters is not None:
             params["num_parameters"] = result.record.num_parameters
+        if result.weights_dtype:
+            params["weights_dtype"] = result.weights_dtype
         if result.record.privacy is not None:
             params |= metrics(privacy_metrics(result.record.privacy))
     return params

@@ -44,16 +44,17 @@ def test_show_prints_the_peak_the_tensors_the_phases_and_the_traffic(run: Path) 
 
 def test_show_lists_what_trains_and_what_was_changed(tmp_path: Path) -> None:
     groups = [
-        ParameterGroup("lora_A.weight", 12, 18_432, trains=True, per_sample=True, moved=True),
-        ParameterGroup("Linear.weight", 13, 163_840, trains=False, per_sample=False, moved=False),
+        ParameterGroup("lora_A.weight", 12, 18_432, trains=True, per_sample=True, moved=True, dtype="fp32"),
+        ParameterGroup("Linear.weight", 13, 163_840, False, per_sample=False, moved=False, dtype="bf16"),
     ]
     record = example_ledger.record(parameters=groups, changed=["untied [head]: 65,000 more parameters"])
     text = shown(example_ledger.folder(tmp_path / "run", record, example_ledger.timeline()).path)
     rows = stripped(text)
-    assert ["kind", "tensors", "numbers", "train", "per-sample gradients", "moved"] in rows
-    assert ["lora_A.weight", "12", "18,432", "yes", "yes", "yes"] in rows
-    assert ["Linear.weight", "13", "163,840", "no", "no", "no"] in rows
+    assert ["kind", "type", "tensors", "numbers", "train", "per-sample gradients", "moved"] in rows
+    assert ["lora_A.weight", "fp32", "12", "18,432", "yes", "yes", "yes"] in rows
+    assert ["Linear.weight", "bf16", "13", "163,840", "no", "no", "no"] in rows
     assert "changed for training: untied [head]: 65,000 more parameters" in text
+    assert "precision: fp32, weights in bf16 and fp32" in text
 
 
 def test_tensors_can_be_limited_or_left_out(run: Path) -> None:

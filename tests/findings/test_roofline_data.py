@@ -1,9 +1,11 @@
 """The roofline's points, ceilings and doubts."""
 
+import dataclasses
 from typing import Any
 
 import pytest
 from example_roofline import CEILINGS, COUNTERS, LEDGER, cell, comparison
+from example_runs import known
 
 from dpprof.findings.roofline import (
     Ceiling,
@@ -78,6 +80,14 @@ def test_precisions_share_their_devices_copy_and_devices_share_nothing() -> None
     found = roofs([cell(CEILINGS), gpu, cell(CEILINGS, environment={})])
     assert list(found) == [("a CPU", "fp32"), ("a GPU", "fp32"), ("cpu", "fp32")]
     assert found["a GPU", "fp32"] == Roof("a GPU", "fp32", None, None)
+
+
+def test_weights_of_other_types_have_roofs_of_their_own() -> None:
+    short, wide = cell(HIGHER), cell(CEILINGS)
+    short.runs[:] = [dataclasses.replace(run, weights_dtype="bf16") for run in short.runs]
+    found = roofs([wide, short])
+    assert list(found) == [("a CPU", "fp32"), ("a CPU", "fp32, weights in bf16")]
+    assert [known(roof.matmul).per_s for roof in found.values()] == [0.5e12, 0.4e12]
 
 
 def test_given_ceilings_count_before_measured_ones() -> None:

@@ -114,9 +114,17 @@ def test_models_are_told_apart_in_the_table() -> None:
     assert names == ["pkg:make tiny", "pkg:make small", "1b-hidden64-layers2"]
 
 
+def test_the_precision_is_told_with_the_type_of_the_weights() -> None:
+    found = dataclasses.replace(answer(64, is_open=False), weights_dtype="bf16")
+    (row,) = rows([found], FitConfig())
+    assert (row["precision"], row["weights_dtype"]) == ("fp32", "bf16")
+    assert "fp32, weights in bf16" in cells([found], FitConfig())
+    assert "fp32" in cells([answer(64, is_open=False)], FitConfig())
+
+
 def test_the_trainer_to_start_with_is_named_for_each_sequence() -> None:
     def row(trainer: str, ms: float | None, seq_len: int = 512) -> dict[str, Any]:
-        place = {"model": "1b", "precision": "fp32", "seq_len": seq_len}
+        place = {"model": "1b", "precision": "fp32", "weights_dtype": "fp32", "seq_len": seq_len}
         return place | {"trainer": trainer, "ms_per_sample": ms}
 
     flat, ghost, bk, standard = (

@@ -151,8 +151,8 @@ def test_the_tables_hold_the_figures_without_a_script(tmp_path: Path) -> None:
         assert page.tables[name][1][: len(row)] == row
     assert page.tables["norms"][1][:4] == ["a", "64", "8 x 32", "gram"]
     assert page.tables["parameters"][1:] == [
-        ["lora_A.weight", "12", "18,432", "yes", "yes", "yes"],
-        ["Linear.weight", "13", "163,840", "no", "no", ""],
+        ["lora_A.weight", "", "12", "18,432", "yes", "yes", "yes"],
+        ["Linear.weight", "", "13", "163,840", "no", "no", ""],
     ]
     assert "adapters in <a>" in page.text
     assert "30.3 MiB, in backward: per-sample gradients 16.0 MiB (53 %)" in text_of(html)

@@ -8,6 +8,7 @@ from example_results import result
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.training import SIZE_FIELDS
 from dpprof.tracking.contents import params_of, short_name
+from dpprof.vocabulary.trainers import OWN_LOOP
 
 
 def test_a_model_that_its_workload_names_has_no_sizes_among_its_params() -> None:
@@ -16,6 +17,16 @@ def test_a_model_that_its_workload_names_has_no_sizes_among_its_params() -> None
     named = params_of(result("DPSGDTrainer", workload="huggingface:gpt2"))
     assert named["resolved_device"] == "cpu"
     assert not {"model_size", *SIZE_FIELDS} & {name.removeprefix("resolved_") for name in named}
+
+
+def test_the_type_of_the_weights_is_a_param_where_it_is_known() -> None:
+    assert "weights_dtype" not in params_of(result("DPSGDTrainer", step_s=0.1))
+    short = params_of(result("DPSGDTrainer", step_s=0.1, weights={"fp32": 1, "bf16": 9}))
+    assert (short["precision"], short["weights_dtype"]) == ("fp32", "bf16 and fp32")
+    found = result(step_s=0.1, weights={"bf16": 1})
+    loop = dataclasses.replace(found, config=dataclasses.replace(found.config, trainer=OWN_LOOP))
+    assert params_of(loop)["weights_dtype"] == "bf16"
+    assert "precision" not in params_of(loop)
 
 
 GHOST = ExperimentConfig(trainer="DPGhostClippingTrainer", batch_size=4, seq_len=512, model_size="small")

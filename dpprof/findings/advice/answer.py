@@ -23,6 +23,7 @@ from dpprof.record.figures.capacity import BOUNDS_DOUBT, assumptions, doubt_word
 from dpprof.record.figures.results import device_name
 from dpprof.record.ledger import LedgerResult
 from dpprof.vocabulary.formats import joined, memory, number
+from dpprof.vocabulary.precision import precision_in_words
 from dpprof.vocabulary.trainers import short_name
 from dpprof.vocabulary.units import mib
 
@@ -55,7 +56,10 @@ _LEAST_PCT = 0.05
 
 @dataclass(frozen=True)
 class AdviceData:
-    """An advice. `left_out` says why some changes cannot be made; `ledger` is the unchanged experiment's."""
+    """An advice. `left_out` says why some changes cannot be made.
+
+    `ledger` and `weights_dtype`, the types of the model's weights in words, are the unchanged experiment's.
+    """
 
     name: str
     config: ExperimentConfig
@@ -64,6 +68,7 @@ class AdviceData:
     arithmetic: Sequence[ByArithmetic]
     left_out: Mapping[str, str]
     ledger: LedgerResult | None
+    weights_dtype: str = ""
 
     @property
     def estimated(self) -> list[Weighed]:
@@ -89,7 +94,7 @@ def experiment(data: AdviceData) -> str:
     ranks = f", {config.world_size} ranks with {config.parallel}" if config.world_size > 1 else ""
     return (
         f"{config.model_title} with {short_name(config.trainer)}, {batch}, sequences of "
-        f"{config.seq_len:,}, {config.precision}{ranks}."
+        f"{config.seq_len:,}, {precision_in_words(config.precision, data.weights_dtype)}{ranks}."
     )
 
 

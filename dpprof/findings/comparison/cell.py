@@ -13,7 +13,7 @@ from dpprof.findings.comparison.run import Run
 from dpprof.record.figures.capacity import held_against
 from dpprof.record.figures.figures import PhaseFigures
 from dpprof.record.figures.names import CAPACITY, DOUBT, FITS, GROWTH, LARGEST_BATCH, NEEDED, PEAK
-from dpprof.record.figures.results import FINISHED
+from dpprof.record.figures.results import FINISHED, describe_precision
 from dpprof.record.figures.verdicts import CANNOT_TELL, FAIL, PASS
 from dpprof.record.record import FailureKind
 from dpprof.vocabulary.clipping import OTHER_ALGORITHMS
@@ -114,6 +114,16 @@ class Cell:
         """Number of parameters of the model, if any run built it."""
         known = (run.num_parameters for run in self.representative if run.num_parameters is not None)
         return next(known, None)
+
+    @property
+    def weights_dtype(self) -> str:
+        """Types of the weights in words, empty if not known; runs of one experiment may differ in them."""
+        return " or ".join(sorted({run.weights_dtype for run in self.representative if run.weights_dtype}))
+
+    @property
+    def precision(self) -> str:
+        """Precision in words, with the type of the weights."""
+        return describe_precision(self.config, self.weights_dtype)
 
     @cached_property
     def figures(self) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """Cells side by side: plain data, and the JSON file that keeps it.
 
-A place is the settings that cells of several trainers share.
+A place is the settings, and the type of the weights, that cells of several trainers share.
 """
 
 import dataclasses
@@ -20,7 +20,13 @@ from dpprof.findings.comparison.models import Model, models_of
 from dpprof.findings.comparison.run import Run
 from dpprof.json_files import typed
 from dpprof.record.figures.names import ratio_name, ratios
-from dpprof.record.figures.results import Result, describe_steps, device_name, read_results
+from dpprof.record.figures.results import (
+    Result,
+    describe_precision,
+    describe_steps,
+    device_name,
+    read_results,
+)
 from dpprof.record.folder import SweepFolder
 from dpprof.vocabulary.grouping import grouped
 from dpprof.vocabulary.parallel import NONE
@@ -56,7 +62,24 @@ class Comparison:
 
     @cached_property
     def _by_place(self) -> dict[tuple[object, ...], list[Cell]]:
-        return grouped(self.cells, _place)
+        return grouped(self.cells, self._place)
+
+    def _place(self, cell: Cell) -> tuple[object, ...]:
+        return (*_settings_of_place(cell), self.weights_dtype(cell))
+
+    def weights_dtype(self, cell: Cell) -> str:
+        """Return the types of a cell's weights; of one that built no model, those of all others there."""
+        known = self._weights_known[_settings_of_place(cell)]
+        return cell.weights_dtype or (known[0] if len(known) == 1 else "")
+
+    @cached_property
+    def _weights_known(self) -> dict[tuple[object, ...], list[str]]:
+        places = grouped(self.cells, _settings_of_place).items()
+        return {place: sorted({cell.weights_dtype for cell in cells} - {""}) for place, cells in places}
+
+    def precision(self, cell: Cell) -> str:
+        """Describe a cell's precision, with the type of the weights."""
+        return describe_precision(cell.config, self.weights_dtype(cell))
 
     @property
     def steps(self) -> str:
@@ -66,7 +89,7 @@ class Comparison:
 
     def model(self, cell: Cell) -> Model:
         """Return the model that the cell trains."""
-        return self._models[_place(cell)]
+        return self._models[self._place(cell)]
 
     @cached_property
     def _models(self) -> dict[tuple[object, ...], Model]:
@@ -93,19 +116,26 @@ class Comparison:
         """Describe the settings: `batch 4, sequence 256`, and whatever varies."""
         names = {"batch_size": "batch", "seq_len": "sequence"} | {name: name for name in self.varying}
         named = [name for name in names if name != without and name in cell.settings]
-        told = [f"{names[name]} {cell.settings[name]}" for name in named if name not in _OF_RANKS]
+        values = cell.settings | {"precision": self.precision(cell)}
+        told = [f"{names[name]} {values[name]}" for name in named if name not in _OF_RANKS]
+        if self._weights_vary and "precision" not in named and (weights := self.weights_dtype(cell)):
+            told.append(f"weights in {weights}")
         if cell.config.parallel != NONE and without != "world_size":
             told.append(f"{cell.config.world_size} ranks with {cell.config.parallel}")
         return ", ".join(told)
 
+    @cached_property
+    def _weights_vary(self) -> bool:
+        return len({dtype for known in self._weights_known.values() for dtype in known}) > 1
+
     def standard(self, cell: Cell) -> Cell | None:
         """Return the finished cell of StandardTrainer at the same place, if there is one."""
-        twins = (other for other in self._by_place[_place(cell)] if other.trainer == STANDARD)
+        twins = (other for other in self._by_place[self._place(cell)] if other.trainer == STANDARD)
         return next((twin for twin in twins if twin.finished), None)
 
     def is_disturbed_at(self, cell: Cell) -> bool:
         """Return True if any cell at the same place was disturbed: step times do not compare there."""
-        return any(twin.is_disturbed for twin in self._by_place[_place(cell)])
+        return any(twin.is_disturbed for twin in self._by_place[self._place(cell)])
 
     def ratios(self, cell: Cell, run: Run | None = None) -> dict[str, float]:
         """Return `vs_standard/...` ratios of a finished cell, or of one run of it, to StandardTrainer's."""
@@ -159,7 +189,7 @@ def merge(comparisons: Iterable[Comparison]) -> Comparison:
     return Comparison(" and ".join(part.name for part in parts), cells)
 
 
-def _place(cell: Cell) -> tuple[object, ...]:
+def _settings_of_place(cell: Cell) -> tuple[object, ...]:
     """Return a cell's source and settings, without the trainer, its own options and the training's length."""
     own = {"trainer", *BUDGET, *trainers_options(cell.config)}
     return (cell.source, *(value for name, value in cell.settings.items() if name not in own))
@@ -170,7 +200,7 @@ def _order(cell: Cell) -> tuple[object, ...]:
     size = sizes.index(config.model_size) if config.model_size in sizes else len(sizes)
     factory = "" if config.workload == BUILT_IN_WORKLOAD else config.model_title
     model = (factory, config.workload, size, config.model_title)
-    rest = tuple(map(str, _place(cell)))
+    rest = tuple(map(str, _settings_of_place(cell)))
     place = (settings["precision"], settings["seq_len"], settings["batch_size"], cell.source, rest)
     own = tuple(settings[name] for name in sorted(trainers_options(config)))
     return (model, place, trainer_order(cell.trainer), own)

@@ -61,11 +61,19 @@ def _privacy(comparison: Comparison) -> Iterator[str]:
 
 
 def _differences(comparison: Comparison) -> Iterator[str]:
-    for name in ("device", "precision"):
-        values = sorted({str(cell.settings[name]) for cell in comparison.cells})
+    told = {name: {str(cell.settings[name]) for cell in comparison.cells} for name in ("device", "precision")}
+    told["type of weights"] = {run.weights_dtype for run in comparison.runs} - {""}
+    for name, different in told.items():
+        values = sorted(different)
         if len(values) > 1:
             only = f"compare only rows with the same {name}"
             yield f"These runs differ in {name} ({', '.join(values)}): {only}."
+    for cell in comparison.cells:
+        if len(types := {run.weights_dtype for run in cell.representative} - {""}) > 1:
+            yield (
+                f"The weights of {cell.runs[0].name} are not of one type in all its runs "
+                f"({', '.join(sorted(types))}): the medians of these runs are those of no model."
+            )
     measured = [cell for cell in comparison.cells if not cell.is_estimate]
     for shown, values in _differing(measured).items():
         yield f"These runs differ in {shown} ({', '.join(values)}): their figures may not be comparable."

@@ -52,9 +52,14 @@ def lines(comparison: Comparison, metric: str, along: str, phase: str | None = N
         and not cell.settings["poisson_sampling"]
         and not (is_time and cell.is_disturbed)
     ]
-    groups = grouped(told, lambda cell: (cell.source, *(s for s in cell.settings.items() if s[0] != along)))
+    groups = grouped(told, lambda cell: _all_but(cell, along))
     fewest = _FEWEST_TIMES if is_time else 2
     return [_line(comparison, g, metric, along, phase) for g in groups.values() if len(g) >= fewest]
+
+
+def _all_but(cell: Cell, along: str) -> tuple[object, ...]:
+    settings = (setting for setting in cell.settings.items() if setting[0] != along)
+    return (cell.source, cell.weights_dtype, *settings)
 
 
 def growth(comparison: Comparison) -> Iterator[Line]:

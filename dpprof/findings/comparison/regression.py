@@ -134,6 +134,12 @@ def _time(now: Cell, before: Cell, limit: float) -> FigureChange:
 
 def _doubts(found: dict[object, Cell], before: dict[object, Cell], common: list[object]) -> Iterator[str]:
     """Yield what else differs between the two sides and may explain a change."""
+    types_now, types_then = (
+        sorted({cell.weights_dtype for key in common if (cell := side[key]).weights_dtype})
+        for side in (found, before)
+    )
+    if types_now and types_then and types_now != types_then:
+        yield f"type of weights: {', '.join(types_then)} in the baseline, {', '.join(types_now)} now"
     now_at, then_at = ([e for key in common for e in side[key].environments] for side in (found, before))
     for name in dict.fromkeys(name for environment in now_at for name in environment):
         if name not in _MACHINE and (not name.endswith("_version") or name == "dpprof_version"):

@@ -56,9 +56,10 @@ class Run:
     """One measuring process's answer. `figures` are by metric name, without those that compare runs.
 
     `at_peak` is MiB by category. `compared` names the figures whose ratio to standard training's means
-    something. `step_s` are the timed steps in seconds, `pace` those of the pace pass relative to its fixed
-    computation. `peak_phase` has the ledger's peak. `assumptions` are an estimate's; `doubts` are what it
-    cannot follow, with the bytes that this may come to (None: unbounded).
+    something. `weights_dtype` are the types of the weights in words (empty: not known). `step_s` are the
+    timed steps in seconds, `pace` those of the pace pass relative to its fixed computation. `peak_phase` has
+    the ledger's peak. `assumptions` are an estimate's; `doubts` are what it cannot follow, with the bytes
+    that this may come to (None: unbounded).
     """
 
     name: str
@@ -69,6 +70,7 @@ class Run:
     skipped_passes: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     num_parameters: int | None = None
+    weights_dtype: str = ""
     environment: dict[str, str] = field(default_factory=dict)
     figures: dict[str, float] = field(default_factory=dict)
     phases: dict[str, PhaseFigures] = field(default_factory=dict)
@@ -119,6 +121,7 @@ class Run:
             failure=failure.kind if failure else None,
             reason=failure.message if failure else None,
             num_parameters=record.num_parameters if record else None,
+            weights_dtype=result.weights_dtype,
             environment=record.environment if record else {},
             figures=result.metrics,
             compared=[metric.name for metric in result.named if metric.compares and metric.value is not None],

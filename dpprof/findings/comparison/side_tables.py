@@ -1,7 +1,7 @@
 """Tables beside the cells: trainers, privacy, FLOPs, counters, estimates, failures, how it was measured."""
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Self
 
 from dpprof.findings.comparison.cell import Cell
@@ -14,6 +14,8 @@ from dpprof.record.figures.results import FAILED, FINISHED
 from dpprof.record.figures.verdicts import FAIL
 from dpprof.record.record import PrivacyResult
 from dpprof.vocabulary.formats import fixed, listed
+from dpprof.vocabulary.grouping import grouped
+from dpprof.vocabulary.precision import may_be_alike
 from dpprof.vocabulary.trainers import trainer_info, trainer_order
 
 
@@ -199,11 +201,22 @@ def pairs(comparison: Comparison) -> list[Pair]:
     """Return every estimate with its measurement, in the order of the cells."""
     measured = _measured(comparison)
     estimates = [cell for cell in comparison.cells if cell.is_estimate and cell.finished]
-    return [_pair(cell, measured[cell.experiment]) for cell in estimates if cell.experiment in measured]
+    return [_pair(cell, twin) for cell in estimates if (twin := _twin(cell, measured))]
 
 
-def _measured(comparison: Comparison) -> dict[object, Cell]:
-    return {cell.experiment: cell for cell in comparison.cells if not cell.is_estimate and cell.finished}
+def _measured(comparison: Comparison) -> dict[object, list[Cell]]:
+    measured = (cell for cell in comparison.cells if not cell.is_estimate and cell.finished)
+    return grouped(measured, lambda cell: cell.experiment)
+
+
+def _twin(estimate: Cell, measured: Mapping[object, list[Cell]]) -> Cell | None:
+    """Return the last measured cell of an estimate's experiment, unless its weights have another type."""
+    alike = [
+        cell
+        for cell in measured.get(estimate.experiment, ())
+        if may_be_alike(cell.weights_dtype, estimate.weights_dtype)
+    ]
+    return alike[-1] if alike else None
 
 
 def _pair(estimate: Cell, twin: Cell) -> Pair:
@@ -231,7 +244,7 @@ def _off_pct(measured: float | None, estimated: float | None) -> float | None:
 def without_paired(comparison: Comparison) -> Comparison:
     """Return the comparison without estimates of experiments that were measured too."""
     measured = _measured(comparison)
-    kept = [c for c in comparison.cells if not c.is_estimate or c.experiment not in measured]
+    kept = [c for c in comparison.cells if not c.is_estimate or not _twin(c, measured)]
     return Comparison(comparison.name, kept)
 
 
@@ -275,8 +288,9 @@ def how_measured(comparison: Comparison) -> list[dict[str, str]]:
         row = {"source": source, "runs of a cell": _values(len(cell.runs) for cell in cells)}
         row |= {
             name.replace("_", " "): _values(cell.settings[name] for cell in cells)
-            for name in ("warmup_steps", "measured_steps", "passes", "device", "precision")
+            for name in ("warmup_steps", "measured_steps", "passes", "device")
         }
+        row["precision"] = _values(comparison.precision(cell) for cell in cells)
         environments = [environment for cell in cells for environment in cell.environments]
         row |= {
             name.replace("_", " "): _values(environment.get(name, "") for environment in environments)

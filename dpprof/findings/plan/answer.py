@@ -13,7 +13,8 @@ from dpprof.privacy.guarantee import RDP
 from dpprof.record.figures.capacity import BOUNDS_DOUBT, device_of
 from dpprof.record.figures.privacy import rounded_up
 from dpprof.record.figures.results import device_name
-from dpprof.vocabulary.formats import joined, number
+from dpprof.vocabulary.formats import joined, listed, number
+from dpprof.vocabulary.precision import precision_in_words
 from dpprof.vocabulary.trainers import short_name, trainer_info
 from dpprof.vocabulary.units import GIB
 
@@ -28,10 +29,12 @@ _BASES = {
 def question(plan: PlanData) -> str:
     """Describe the budget, the model and the devices."""
     asked, config = plan.asked, plan.config
+    precision = precision_in_words(config.precision, plan.weights_dtype)
+    precision += "," if "," in precision else ""
     devices = f"{asked.num_devices} x " if asked.num_devices > 1 else ""
     return (
         f"Epsilon {asked.target_epsilon:g} at delta {plan.delta:g} for {asked.dataset_size:,} samples; "
-        f"{config.model_title} with sequences of {config.seq_len:,} in {config.precision} on "
+        f"{config.model_title} with sequences of {config.seq_len:,} in {precision} on "
         f"{devices}{device_name(config)}."
     )
 
@@ -144,6 +147,8 @@ def caveats(plan: PlanData) -> list[str]:
             found.append(f"At {noise.logical_batch:,}: {noise.guarantee.note}.")
     found += [f"{short_name(name)} is left out: {why}." for name, why in plan.left_out.items()]
     found += [f"{short_name(f.config.trainer)}: {f.failure}" for f in plan.fitted if f.failure]
+    if unlike := [name for one in plan.fitted for name in one.unlike]:
+        found.append(f"Measured steps of weights of another type do not count: {listed(unlike)}.")
     return found
 
 

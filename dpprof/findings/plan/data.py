@@ -60,7 +60,11 @@ class BatchNoise:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A trainer's largest physical batch on a device (0: none), the bytes it needs, and its step's cost."""
+    """A trainer's largest physical batch on a device (0: none), the bytes it needs, and its step's cost.
+
+    `weights_dtype` are the types of the model's weights in words; empty if not known. `unlike` are the names
+    of measured runs that do not count, as their weights have another type.
+    """
 
     config: ExperimentConfig
     largest: int
@@ -70,6 +74,8 @@ class Fitted:
     peak_phase: str | None = None
     folders: tuple[str, ...] = ()
     failure: str = ""
+    weights_dtype: str = ""
+    unlike: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -228,6 +234,11 @@ class PlanData:
     def config(self) -> ExperimentConfig:
         """Experiment of the first trainer: its model and device are those of all."""
         return self.fitted[0].config
+
+    @property
+    def weights_dtype(self) -> str:
+        """Types of the model's weights in words; empty if not known."""
+        return next((one.weights_dtype for one in self.fitted if one.weights_dtype), "")
 
     @property
     def delta(self) -> float:

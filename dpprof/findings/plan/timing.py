@@ -12,6 +12,7 @@ from dpprof.record.figures.capacity import floor_s, in_logical_step, link_of, pr
 from dpprof.record.figures.results import FINISHED, Result
 from dpprof.record.ledger import LedgerResult, Moved
 from dpprof.vocabulary.grouping import grouped
+from dpprof.vocabulary.precision import may_be_alike
 from dpprof.vocabulary.trainers import TRAINERS, trainer_info
 
 # Bases of a time, the best first.
@@ -67,9 +68,11 @@ class StepCost:
     @classmethod
     def of(cls, estimates: Sequence[Result]) -> "StepCost":
         """Build from estimates of one trainer that differ in the batch size alone."""
-        known = [(e.config, e.record.ledger) for e in estimates if e.record and e.record.ledger]
+        known = [
+            (e.config, e.record.ledger, e.weights_dtype) for e in estimates if e.record and e.record.ledger
+        ]
         by_batch = sorted(known, key=lambda one: one[0].batch_size)
-        names = dict.fromkeys(name for _, ledger in by_batch for name in ledger.phase_peak)
+        names = dict.fromkeys(name for _, ledger, _ in by_batch for name in ledger.phase_peak)
         return cls({name: _phase(name, by_batch) for name in names})
 
     def seconds(self, which: str, batch: float) -> dict[str, float]:
@@ -86,15 +89,15 @@ class StepCost:
         return grows(batch) / grows(measured_at) if grows(measured_at) > 0 else 1.0
 
 
-def _phase(name: str, by_batch: list[tuple[ExperimentConfig, LedgerResult]]) -> PhaseCost:
+def _phase(name: str, by_batch: list[tuple[ExperimentConfig, LedgerResult, str]]) -> PhaseCost:
     found: dict[str, list[tuple[int, float]]] = {}
-    for config, ledger in by_batch:
+    for config, ledger, weights_dtype in by_batch:
         predicted = predicted_s(config, ledger).get(name)
         times = config.accumulation_steps if name in trainer_info(config.trainer).each_batch else 1
         one = ledger.moved(by=lambda row: row.phase).get(name, Moved())
         sent = sum(row.sent for row in ledger.collectives if row.phase == name)
         each: dict[str, float] = {"moved": one.num_bytes, "flops": one.flops, "sent": sent}
-        each["floor"] = floor_s(config, ledger).get(name, 0.0)
+        each["floor"] = floor_s(config, ledger, weights_dtype).get(name, 0.0)
         each |= predicted._asdict() if predicted else {}
         for quantity, total in each.items():
             found.setdefault(quantity, []).append((config.batch_size, total / times))
@@ -114,12 +117,18 @@ class Reached:
     names: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, results: Mapping[str, Result], config: ExperimentConfig) -> "Reached | None":
+    def of(
+        cls, results: Mapping[str, Result], config: ExperimentConfig, weights_dtype: str = ""
+    ) -> "Reached | None":
         """Build from finished runs on the device with a prediction: those of private trainers on one rank.
 
         Two or more runs of the same model count alone. None for fewer than two in all: one is no range.
         """
-        told = {name: _share(result, config.precision) for name, result in results.items()}
+        told = {
+            name: _share(result, config.precision)
+            for name, result in results.items()
+            if may_be_alike(result.weights_dtype, weights_dtype)
+        }
         shares = {name: share for name, share in told.items() if share is not None}
         model = _model(config)
         alike = {name: share for name, share in shares.items() if _model(results[name].config) == model}

@@ -5,8 +5,8 @@ machine's speed changes by a third and more from one second to the next; since b
 their ratio, pair by pair, tells that from a change in the code.
 
 The ceilings pass measures the machine's maxima for the roofline, the best of several tries: a copy of a
-tensor larger than the usual caches, and a square matrix product in bf16 or in fp32 without TF32 (torch's
-default).
+tensor larger than the usual caches, and a square matrix product in the type in which the model's are: bf16
+under autocast, else that of most weights, fp32 without TF32 (torch's default).
 """
 
 import gc
@@ -24,6 +24,7 @@ from dpprof.measure.observe import Observer
 from dpprof.measure.passes.subject import Subject
 from dpprof.measure.passes.traffic import makes_nothing
 from dpprof.record.record import Ceilings, Pace
+from dpprof.vocabulary.precision import BF16, FP16, FP32, FP64
 
 # Rows and width of the fixed network, for milliseconds of work.
 _SIZES = {"cpu": (128, 64), "cuda": (8192, 1024)}
@@ -32,6 +33,7 @@ NUM_BLOCKS = 8
 COPY_BYTES = {"cpu": 2**28, "cuda": 2**30}
 MATRIX_ROWS = {"cpu": 2048, "cuda": 8192}
 _TRIES = 7
+_DTYPES = {BF16: torch.bfloat16, FP16: torch.float16, FP64: torch.float64}
 
 
 def run_pace(subject: Subject) -> None:
@@ -108,8 +110,11 @@ class _Operators(TorchDispatchMode):
 
 
 def run_ceilings(subject: Subject) -> None:
-    """Measure both ceilings on the experiment's device and in its precision."""
+    """Measure both ceilings on the experiment's device, and in the type of its products."""
     device, precision = subject.config.device, subject.config.precision
+    if precision == FP32:
+        weights = subject.record.weights
+        precision = max(weights, key=lambda dtype: weights[dtype], default=precision)
     subject.record.ceilings = Ceilings(
         copy_bytes_per_s=copy_bytes_per_s(device, COPY_BYTES[device]),
         matmul_flop_per_s=matmul_flop_per_s(device, precision, MATRIX_ROWS[device]),
@@ -126,7 +131,7 @@ def copy_bytes_per_s(device: str, num_bytes: int) -> float:
 
 def matmul_flop_per_s(device: str, precision: str, rows: int) -> float:
     """Return the FLOP per second of a square matrix product; a multiplication and an addition are two."""
-    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    dtype = _DTYPES.get(precision, torch.float32)
     left, right = (torch.randn(rows, rows, dtype=dtype, device=device) for _ in range(2))
     product = torch.empty_like(left)
     return 2 * rows**3 / _fastest(lambda: torch.mm(left, right, out=product), device)

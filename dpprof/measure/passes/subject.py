@@ -28,6 +28,6 @@ class Subject:
         record.samples_per_step = config.batch_size * batches
         if training.tokens_per_batch is not None:
             record.tokens_per_step = training.tokens_per_batch * batches
-        record.warnings += [w for w in training.trainer.warnings() if w not in record.warnings]
+        record.warnings += [w for w in training.warnings() if w not in record.warnings]
         record.unbounded = training.trainer.unbounded()
         return training

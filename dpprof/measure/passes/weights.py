@@ -14,6 +14,7 @@ from dpprof.measure.trainers.training import Training
 from dpprof.record.record import ParameterGroup, Record
 from dpprof.vocabulary.formats import listed
 from dpprof.vocabulary.parallel import NONE
+from dpprof.vocabulary.precision import short_dtype
 from dpprof.vocabulary.trainers import trainer_info
 
 # Bits are summed piece by piece, since torch widens what it sums on the CPU.
@@ -89,13 +90,14 @@ def refuse_lost(training: Training, config: ExperimentConfig) -> None:
 def parameter_groups(
     model: nn.Module, config: ExperimentConfig, moved: dict[str, bool] | None = None
 ) -> list[ParameterGroup]:
-    """Group a model's parameters by kind, trainability and movement, in the model's order; tied ones once."""
+    """Group parameters by kind, type, trainability and movement, in the model's order; tied ones once."""
     is_private = trainer_info(config.trainer).is_private
     groups: dict[Any, ParameterGroup] = {}
     for name, parameter in model.named_parameters():
         kind, trains, has_moved = _kind(model, name), parameter.requires_grad, (moved or {}).get(name)
-        new = ParameterGroup(kind, 0, 0, trains, trains and is_private, has_moved)
-        group = groups.setdefault((kind, trains, has_moved), new)
+        dtype = short_dtype(str(parameter.dtype))
+        new = ParameterGroup(kind, 0, 0, trains, trains and is_private, has_moved, dtype)
+        group = groups.setdefault((kind, dtype, trains, has_moved), new)
         group.tensors += 1
         group.numbers += parameter.numel()
     return list(groups.values())

@@ -55,7 +55,8 @@ class Training:
             how = dataclasses.replace(config.estimating, target="none")
             self._built = dataclasses.replace(config, device=tensor_device, how=how)
         workload = build_workload(self._built)
-        self.model, self.tokens_per_batch, self.changed = workload.model, *workload[3:]
+        self.model, self.tokens_per_batch, self.changed = workload.model, *workload[3:5]
+        self._warnings = workload.warnings
         self.num_samples: list[int] = []
         with self._traps_named():
             self.trainer = build_trainer(config, workload, tensor_device)
@@ -119,6 +120,10 @@ class Training:
             if self._config.poisson_sampling:
                 self.num_samples.append(num_samples(batch))
             yield batch
+
+    def warnings(self) -> list[str]:
+        """Return warnings about a model that trains, the workload's and the trainer's."""
+        return [*self._warnings, *self.trainer.warnings()]
 
     def held_tensors(self) -> Held:
         """Return this rank's part of the tensors that the trainer holds now, with names, by category."""

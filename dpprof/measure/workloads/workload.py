@@ -27,7 +27,8 @@ _MOST_TOKENS = 2**53  # a float counts exactly up to here
 class Workload(NamedTuple):
     """A model, its batches and its loss per sample: one item of `batches` is one physical batch, a pair.
 
-    `tokens_per_batch` is None where counting tokens makes no sense; `changed` describes changes to the model.
+    `tokens_per_batch` is None where counting tokens makes no sense; `changed` describes changes to the model,
+    `warnings` what else to know of it.
     """
 
     model: nn.Module
@@ -35,6 +36,7 @@ class Workload(NamedTuple):
     loss: Callable[[Any, Any], Tensor]
     tokens_per_batch: int | None = None
     changed: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def build_workload(config: ExperimentConfig) -> Workload:

@@ -1,6 +1,5 @@
 """A comparison as tables for other programs: a row per run, every figure by metric name."""
 
-from collections.abc import Iterable
 from typing import Any
 
 from dpprof.findings.comparison.comparison import Comparison
@@ -28,16 +27,18 @@ def export(comparison: Comparison, form: str, foreseen: Comparison | None = None
 
 def table(data: ComparisonData) -> dict[str, list[Any]]:
     """Return the headline figures by column, a row per cell."""
-    rows = [_headline(row, data.comparison.varying) for row in data.rows]
+    rows = [_headline(row, data.comparison) for row in data.rows]
     return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
 
 
-def _headline(row: CellRow, varying: Iterable[str]) -> dict[str, Any]:
+def _headline(row: CellRow, comparison: Comparison) -> dict[str, Any]:
     cell, time = row.cell, row.bars["step_time"]
     figures = cell.figures if cell.finished else {}
+    named = ("seq_len", "batch_size", *(name for name in comparison.varying if name != "precision"))
     return {
         "model": row.model.label,
-        **{name: cell.settings.get(name) for name in ("precision", "seq_len", "batch_size", *varying)},
+        "precision": comparison.precision(cell),
+        **{name: cell.settings.get(name) for name in named},
         "trainer": cell.trainer,
         "status": cell.failure or cell.status,
         "step_ms": figures.get(STEP),
@@ -62,6 +63,7 @@ def _rows(comparison: Comparison) -> list[dict[str, Any]]:
             "disturbed": "; ".join(run.disturbances),
             "model": cell.config.model_title,
             "num_parameters": run.num_parameters,
+            "weights_dtype": run.weights_dtype,
             "gradient_check": run.gradient_check,
             **cell.settings,
             **run.environment,

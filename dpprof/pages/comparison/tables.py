@@ -92,10 +92,11 @@ def _full_name(trainer: str) -> str:
 def cell_table(data: ComparisonData) -> doc.Table:
     """Return a row per cell: settings, step time, peak and throughput, with ratios."""
     comparison = data.comparison
-    settings = {"precision": "precision", "seq_len": "seq", "batch_size": "batch"}
-    settings |= {name: name for name in [*comparison.varying, "trainer"]}
+    settings = {"seq_len": "seq", "batch_size": "batch"}
+    settings |= {name: name for name in [*comparison.varying, "trainer"] if name != "precision"}
     columns: list[doc.ColumnOf] = [
         ("model", str, _model),
+        ("precision", str, lambda row: comparison.precision(row.cell)),
         *(
             (shown, str, lambda row, name=name: str(row.cell.settings.get(name, "")))
             for name, shown in settings.items()
@@ -134,7 +135,9 @@ def model_table(data: ComparisonData, found: ModelRows) -> doc.Table:
     for place in found.places:
         groups[len(rows)] = place.name
         rows += place.rows
-    precisions = {place.settings["precision"] for place in found.places}
+    precisions = {data.comparison.precision(row.cell) for place in found.places for row in place.rows}
+    if len(precisions) > 1:  # the places tell what differs in the weights
+        precisions = {place.settings["precision"] for place in found.places}
     title = f"{found.model.heading}, {precisions.pop()}" if len(precisions) == 1 else found.model.heading
     return doc.table_of(rows, columns, title, groups=groups)
 

@@ -13,6 +13,7 @@ from dpprof.config.flat import from_flat
 from dpprof.record.ledger import CollectiveRow, LedgerResult, Moved
 from dpprof.record.record import Record
 from dpprof.vocabulary.formats import fixed, size
+from dpprof.vocabulary.precision import BF16, FP32, is_short
 from dpprof.vocabulary.trainers import OWN_LOOP, trainer_info
 from dpprof.vocabulary.units import GIB, MIB, mib, ms
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD
@@ -112,20 +113,21 @@ def fits(config: ExperimentConfig, ledger: LedgerResult) -> bool | None:
     return True if doubt is not None and needed + doubt <= limit else None
 
 
-def floor_s(config: ExperimentConfig, ledger: LedgerResult) -> dict[str, float]:
+def floor_s(config: ExperimentConfig, ledger: LedgerResult, weights_dtype: str = "") -> dict[str, float]:
     """Return the least seconds that each phase takes on the named device; empty without one.
 
     This is the longer of two times: moving the bytes that the last cache cannot hold, and computing the
-    FLOPs. It is a lower bound for eager execution, not a prediction: launches, waits and inefficiency are not
-    in it.
+    FLOPs, where autocast or `weights_dtype` allow it in a short type. It is a lower bound for eager
+    execution, not a prediction: launches, waits and inefficiency are not in it.
     """
     device = device_of(config)
     if device is None:
         return {}
     moved = ledger.moved(by=lambda row: row.phase)
     by_phase = {phase: moved.get(phase, Moved()) for phase in ledger.phase_peak}
+    precision = BF16 if is_short(config.precision, weights_dtype) else FP32
     return {
-        phase: device.least_s(config.precision, one.through_memory, one.flops, one.fp32_flops)
+        phase: device.least_s(precision, one.through_memory, one.flops, one.fp32_flops)
         for phase, one in by_phase.items()
     }
 
@@ -307,7 +309,7 @@ class EstimateFigures:
             needed_mib=mib(needed_bytes(config, ledger)),
             capacity_mib=None if limit is None else mib(limit),
             fits=fits(config, ledger),
-            floor_s=floor_s(config, ledger),
+            floor_s=floor_s(config, ledger, record.weights_dtype),
             communication_s=sent / (rate * 1e9) if rate and ledger.collectives else None,
             predicted_s=predicted_s(config, ledger),
         )

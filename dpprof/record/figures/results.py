@@ -18,6 +18,8 @@ from dpprof.record.folder import RunFolder
 from dpprof.record.record import Failure, FailureKind, PassStatus, Predicted, Record
 from dpprof.vocabulary.formats import memory, milliseconds, size
 from dpprof.vocabulary.loops import LOOP_NAMES
+from dpprof.vocabulary.precision import precision_in_words
+from dpprof.vocabulary.trainers import OWN_LOOP
 from dpprof.vocabulary.units import mib, ms
 
 FINISHED, FAILED, KILLED = "FINISHED", "FAILED", "KILLED"
@@ -81,6 +83,16 @@ class Result:
     def metrics(self) -> dict[str, float]:
         """Figures by metric name."""
         return metrics(self.named)
+
+    @property
+    def weights_dtype(self) -> str:
+        """Types of the model's weights in words, as far as its record knows them."""
+        return self.record.weights_dtype if self.record is not None else ""
+
+    @property
+    def precision(self) -> str:
+        """Precision in words, with the type of the weights."""
+        return describe_precision(self.config, self.weights_dtype)
 
     @property
     def verdicts(self) -> dict[str, Verdict]:
@@ -195,6 +207,16 @@ def describe_steps(config: ExperimentConfig) -> str:
             "the largest one that was timed"
         )
     return text
+
+
+def describe_precision(config: ExperimentConfig, weights_dtype: str) -> str:
+    """Describe the precision and the type of the weights: `fp32`, `bf16`, `fp32, weights in bf16`.
+
+    Whether a measured loop that is not dpprof's runs under autocast is not known.
+    """
+    if config.trainer == OWN_LOOP and not config.is_estimate and weights_dtype:
+        return f"weights in {weights_dtype}"
+    return precision_in_words(config.precision, weights_dtype)
 
 
 def device_name(config: ExperimentConfig) -> str:

@@ -1,5 +1,6 @@
 """An advice in words, as Markdown and as a page, from costs that nobody estimated."""
 
+import dataclasses
 import json
 from typing import Any
 
@@ -9,7 +10,7 @@ from dpprof.config.changes import BATCH, LEARNED, SAME, Change
 from dpprof.config.entry_points import AdviceConfig
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.flat import parse_experiment
-from dpprof.findings.advice.answer import AdviceData, answer, change_pct, notes, order, to_data
+from dpprof.findings.advice.answer import AdviceData, answer, change_pct, experiment, notes, order, to_data
 from dpprof.findings.advice.arithmetic import ByArithmetic
 from dpprof.findings.advice.weighing import LogicalCost, Weighed, Weighing
 from dpprof.pages import html, markdown
@@ -45,6 +46,12 @@ def test_what_makes_it_fit_is_the_answer() -> None:
     assert "31.0 GiB" in said
     assert "970.0 ms by prediction, 3.0 % less time. So does slow." in said
     assert said.endswith("fit with LoRA, too, but that alters what is learned.")
+
+
+def test_the_experiment_is_told_with_the_type_of_its_weights() -> None:
+    assert experiment(data()).endswith(", sequences of 512, fp32.")
+    short = dataclasses.replace(data(), weights_dtype="bf16")
+    assert experiment(short).endswith(", sequences of 512, fp32, weights in bf16.")
 
 
 def test_a_row_has_a_changes_figures_and_differences() -> None:

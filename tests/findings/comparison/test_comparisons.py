@@ -1,5 +1,6 @@
 """Settings that vary between cells."""
 
+import dataclasses
 import json
 from dataclasses import dataclass
 
@@ -10,9 +11,11 @@ from dpprof.findings.comparison.comparison import Comparison, compare
 from dpprof.pages.comparison.data import compute
 from dpprof.pages.comparison.export import table
 from dpprof.pages.comparison.summary import to_markdown
+from dpprof.pages.comparison.tables import model_table
 from dpprof.record.figures.names import STEP
+from dpprof.record.record import Failure, FailureKind
 from dpprof.vocabulary.settings import setting
-from dpprof.vocabulary.trainers import TRAINER_NAMES, TRAINERS, TrainerInfo
+from dpprof.vocabulary.trainers import OWN_LOOP, TRAINER_NAMES, TRAINERS, TrainerInfo
 from dpprof.vocabulary.workloads import WORKLOADS, WorkloadInfo
 
 FOO = "DPFooTrainer"
@@ -74,3 +77,48 @@ def test_a_workloads_option_makes_a_place_of_its_own() -> None:
     assert found.varying == ["width"]
     widths = {found.place_name(place[0]).rpartition(", ")[2] for place in found.places}
     assert widths == {"width 4", "width 16"}
+
+
+BF16, FP32 = {"bf16": 1}, {"fp32": 1}
+
+
+def test_weights_of_other_types_are_places_of_their_own() -> None:
+    standard, flat = result(step_s=0.1, weights=BF16), result("DPSGDTrainer", step_s=0.2, weights=BF16)
+    ghost = result("DPGhostClippingTrainer", step_s=0.3, weights=FP32)
+    found = comparison(standard, flat, ghost)
+    assert names(found) == [["StandardTrainer", "DPSGDTrainer"], ["DPGhostClippingTrainer"]]
+    assert [found.ratio(cell, STEP) for cell in found.cells] == [1, 2, None]
+    short, wide = (found.place_name(place[0]) for place in found.places)
+    assert (short[-15:], wide[-15:]) == ("weights in bf16", "weights in fp32")
+    data = compute(found)
+    assert table(data)["precision"] == ["fp32, weights in bf16"] * 2 + ["fp32"]
+    (model,) = data.models
+    assert model_table(data, model).title == "tiny (1.23M parameters), fp32", "the places tell the rest"
+    assert Comparison.from_data(json.loads(found.to_json())) == found
+
+
+def test_a_run_that_built_no_model_stays_with_its_trainers() -> None:
+    flat = result("DPSGDTrainer", step_s=0.2, weights=BF16)
+    killed = result(failure=Failure(FailureKind.KILLED, "it was killed"))
+    found = comparison(killed, flat)
+    assert names(found) == [["StandardTrainer", "DPSGDTrainer"]]
+    assert {found.precision(cell) for cell in found.cells} == {"fp32, weights in bf16"}
+    (model,) = compute(found).models
+    assert model_table(compute(found), model).title == "tiny (1.23M parameters), fp32, weights in bf16"
+    of_two = comparison(killed, flat, result("DPGhostClippingTrainer", step_s=0.3, weights=FP32))
+    assert len(names(of_two)) == 3, "it may be of either"
+
+
+def test_the_precision_of_a_place_is_told_with_the_weights() -> None:
+    found = comparison(*(result(step_s=0.1, precision=each, weights=BF16) for each in ("fp32", "bf16")))
+    told = {found.settings_in_words(cell).rpartition("precision ")[2] for cell in found.cells}
+    assert told == {"fp32, weights in bf16", "bf16, weights in bf16"}
+    assert "weights" not in comparison(result(step_s=0.1, weights=FP32)).places[0][0].precision
+
+
+def test_a_measured_loop_has_the_type_of_its_weights_alone() -> None:
+    """Whether it ran under autocast is not known."""
+    found = result(step_s=0.1, weights=BF16)
+    loop = dataclasses.replace(found, config=dataclasses.replace(found.config, trainer=OWN_LOOP))
+    (cell,) = comparison(loop).cells
+    assert (loop.precision, cell.precision) == ("weights in bf16", "weights in bf16")

@@ -43,6 +43,16 @@ def test_runs_of_one_experiment_on_unlike_machines_are_twice() -> None:
     assert shared.startswith("1 of 2 experiments have runs that differ in GPU (a): ")
 
 
+def test_runs_whose_weights_differ_in_type_are() -> None:
+    short, wide = (result(step_s=0.1, seq_len=n, weights=w) for n, w in ((8, {"bf16": 1}), (9, {"fp32": 1})))
+    (doubt,) = doubts(comparison(short, wide, result(step_s=0.1, seq_len=10)))
+    assert doubt.startswith("These runs differ in type of weights (bf16, fp32): compare only rows")
+    runs = [result(step_s=0.1, name=dtype, weights={dtype: 1}) for dtype in ("fp32", "bf16")]
+    differ, mixed = doubts(comparison(*runs))
+    assert differ == doubt
+    assert mixed.startswith("The weights of fp32 are not of one type in all its runs (bf16, fp32): ")
+
+
 @pytest.mark.usefixtures("limited")
 def test_another_algorithm_is_named_as_such() -> None:
     other = result("LimitedTrainer", step_s=0.1, environment=SAME)

@@ -43,6 +43,16 @@ def test_two_step_times_make_no_line_as_they_are_not_exact() -> None:
     assert memory.x == [2, 4]
 
 
+def test_weights_of_other_types_are_on_lines_of_their_own() -> None:
+    cells = [
+        result(peak_mib=10 * b, step_s=0.1, batch_size=b, weights={dtype: 1})
+        for b, dtype in ((1, "bf16"), (2, "bf16"), (4, "fp32"), (8, "fp32"))
+    ]
+    found = lines(comparison(*cells), PEAK, "batch_size")
+    assert [line.x for line in found] == [[1, 2], [4, 8]]
+    assert [line.place.rpartition(", ")[2] for line in found] == ["weights in bf16", "weights in fp32"]
+
+
 def test_cells_that_differ_in_something_else_or_failed_are_on_no_line() -> None:
     found = comparison(
         result(step_s=0.1, peak_mib=1, batch_size=1),

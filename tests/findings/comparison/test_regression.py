@@ -57,6 +57,12 @@ def test_memory_is_compared_exactly_where_both_sides_have_it(
         assert found.percent == pytest.approx(found.now - 100)
 
 
+def test_weights_of_another_type_than_the_baselines_are_told() -> None:
+    short, wide = (comparison(result(step_s=0.1, peak_mib=9, weights={w: 1})) for w in ("bf16", "fp32"))
+    assert check(short, wide, 5).doubts == ["type of weights: fp32 in the baseline, bf16 now"]
+    assert check(short, side(peak_mib=9), 5).doubts == [], "not known of an earlier version's runs"
+
+
 @pytest.mark.parametrize(("step_s", "is_worse"), [(0.1, False), (0.110, True), (0.106, False), (0.09, False)])
 def test_a_step_time_is_worse_only_beyond_its_spread(step_s: float, is_worse: bool) -> None:
     """6 % more is above the limit of 5 %, but the spread of the runs (0.8 %) reaches below it."""

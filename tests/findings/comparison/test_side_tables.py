@@ -9,12 +9,19 @@ from typing import Any
 
 import pytest
 from example_estimates import GHOST, both, estimate, measured
-from example_results import comparison, result
+from example_results import comparison, groups_of, result
 
 from dpprof.config.counter_metrics import DRAM_READ, DRAM_WRITTEN, L2_READ, L2_WRITTEN
 from dpprof.findings.comparison.comparison import Comparison
 from dpprof.findings.comparison.doubts import doubts
-from dpprof.findings.comparison.side_tables import counter_rows, flop_rows, judgement, pairs, privacy_rows
+from dpprof.findings.comparison.side_tables import (
+    counter_rows,
+    flop_rows,
+    judgement,
+    pairs,
+    privacy_rows,
+    without_paired,
+)
 from dpprof.pages.comparison.data import compute
 from dpprof.pages.comparison.export import export
 from dpprof.pages.comparison.page import render
@@ -109,6 +116,16 @@ def test_an_estimate_meets_the_measurement_of_the_same_experiment() -> None:
     assert pair.predicted_ms is None, "another device"
     assert pair.step_ms == pytest.approx(3.0)
     assert pairs(both(estimate(batch_size=8), measured())) == []
+
+
+def test_an_estimate_does_not_meet_weights_of_another_type() -> None:
+    guess, truth = estimate(weights={"bf16": 1}), measured()
+    assert pairs(both(guess, truth)), "not known of an earlier version's run"
+    assert truth.record is not None
+    truth.record.parameters = groups_of({"fp32": 1})
+    assert pairs(both(guess, truth)) == []
+    assert len(without_paired(both(guess, truth)).cells) == 2
+    assert len(without_paired(both(estimate(weights={"fp32": 1}), truth)).cells) == 1
 
 
 def test_the_page_and_the_table_tell_estimates_from_measurements() -> None:

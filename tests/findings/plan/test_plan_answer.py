@@ -1,5 +1,6 @@
 """A plan in words: what was asked, weak privacy, too few steps, and trainers that are too close to call."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,12 @@ def test_every_medium_has_the_question_the_answer_and_each_caveat() -> None:
     weak: dict[str, Any] = {"target_delta": 0.01, "target_epsilon": 25.0, "allow_weak_privacy": True}
     data = made(**weak, logical_batches="32", price_per_device_hour=2.0)
     assert "Epsilon 25 at delta 0.01 for 400 samples; tiny with sequences of 16 in fp32" in question(data)
+    one = dataclasses.replace(data.fitted[0], weights_dtype="bf16", unlike=("a/b",))
+    short = dataclasses.replace(data, fitted=[one])
+    assert " in fp32, weights in bf16, on 1.0 GiB." in question(short)
+    assert set(caveats(short)) - set(caveats(data)) == {
+        "Measured steps of weights of another type do not count: a/b."
+    }
     assert len(weak_privacy(data)) == 2
     assert to_data(data)["caveats"] == [*weak_privacy(data), *caveats(data)]
     assert to_data(data)["reason"] == reason(data)

@@ -225,11 +225,12 @@ def test_runs_of_the_same_model_tell_most() -> None:
     [
         run(4.0, "StandardTrainer"),
         run(4.0, precision="bf16"),
+        run(4.0, weights={"bf16": 1}),
         result("DPSGDTrainer", step_s=1.0),  # no ledger
         dataclasses.replace(run(4.0), record=None),
     ],
-    ids=["standard", "precision", "no ledger", "no record"],
+    ids=["standard", "precision", "weights", "no ledger", "no record"],
 )
 def test_other_runs_tell_nothing(other: Result) -> None:
-    assert Reached.of({"one": other, "two": other}, REACHED_AT) is None
-    assert Reached.of({"one": run(4.0), "two": other}, REACHED_AT) is None, "one is no range"
+    assert Reached.of({"one": other, "two": other}, REACHED_AT, "fp32") is None
+    assert Reached.of({"one": run(4.0), "two": other}, REACHED_AT, "fp32") is None, "one is no range"

@@ -289,6 +289,22 @@ def test_a_loop_that_ends_early_says_what_it_lacks(
     assert not prof.is_complete
 
 
+def test_a_model_in_bf16_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whether the loop runs under autocast is not."""
+    model = mlp().bfloat16()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with dpprof.profile(model, runs_dir=tmp_path, measured_steps=3, end=True) as prof:
+        for _ in range(30):
+            model(torch.ones(8, 16, dtype=torch.bfloat16)).sum().backward()
+            optimizer.step()
+            prof.step()
+    assert prof.result.config.precision == "fp32"
+    assert known(prof.result.record).weights == {"bf16": 676}
+    prof.show()
+    assert "precision: weights in bf16\n" in capsys.readouterr().out
+    assert ">weights in bf16</td>" in known(prof.folder).timeline_page.read_text()
+
+
 def test_a_loop_that_ends_in_its_warm_up_has_no_figures(tmp_path: Path) -> None:
     with dpprof.profile(runs_dir=tmp_path) as prof:
         train(mlp(), 2, prof)

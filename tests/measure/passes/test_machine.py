@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from example_config import experiment
+from example_results import groups_of
 from example_runs import known
 from record_metrics import metrics
 
@@ -69,3 +70,26 @@ def test_a_matrix_product_has_two_flops_for_every_multiplication(monkeypatch: py
     monkeypatch.setattr(machine, "_fastest", lambda work, device: (work(), 0.5)[1])
     assert machine.matmul_flop_per_s("cpu", "fp32", 16) == 2 * 16**3 / 0.5
     assert machine.matmul_flop_per_s("cpu", "bf16", 16) == 2 * 16**3 / 0.5
+
+
+@pytest.mark.parametrize(
+    ("precision", "weights", "expected"),
+    [
+        ("fp32", {}, "fp32"),
+        ("fp32", {"bf16": 9, "fp32": 1}, "bf16"),
+        ("fp32", {"bf16": 1, "fp32": 9}, "fp32"),
+        ("bf16", {"fp32": 9}, "bf16"),
+    ],
+)
+def test_the_product_of_the_ceilings_is_in_the_type_of_the_models(
+    precision: str, weights: dict[str, int], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = experiment(device="cpu", precision=precision)
+    record, seen = Record(to_flat(config), {}), []
+    record.parameters = groups_of(weights)
+    monkeypatch.setattr(machine, "MATRIX_ROWS", {"cpu": 8})
+    monkeypatch.setattr(machine, "COPY_BYTES", {"cpu": 64})
+    monkeypatch.setattr(torch, "mm", lambda left, right, out: seen.append(left.dtype))
+    machine.run_ceilings(Subject(config, RunFolder("nowhere"), record))
+    assert known(record.ceilings).precision == expected
+    assert set(seen) == {torch.bfloat16 if expected == "bf16" else torch.float32}

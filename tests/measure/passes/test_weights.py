@@ -107,10 +107,21 @@ def test_groups_of_a_tied_model_count_a_weight_once() -> None:
     model[1].requires_grad_(False)
     config = experiment(trainer="DPSGDTrainer")
     assert parameter_groups(model, config) == [
-        ParameterGroup("Embedding.weight", 1, 40, trains=True, per_sample=True),
-        ParameterGroup("LayerNorm.weight", 1, 4, trains=False, per_sample=False),
-        ParameterGroup("LayerNorm.bias", 1, 4, trains=False, per_sample=False),
+        ParameterGroup("Embedding.weight", 1, 40, trains=True, per_sample=True, dtype="fp32"),
+        ParameterGroup("LayerNorm.weight", 1, 4, trains=False, per_sample=False, dtype="fp32"),
+        ParameterGroup("LayerNorm.bias", 1, 4, trains=False, per_sample=False, dtype="fp32"),
     ]
+
+
+def test_groups_have_the_type_of_their_weights() -> None:
+    model = nn.Sequential(nn.Linear(4, 4).bfloat16(), nn.Linear(4, 2).half(), nn.Linear(2, 2))
+    record = Record({}, {}, parameters=parameter_groups(model, experiment(trainer="DPSGDTrainer")))
+    told = {(group.kind, group.dtype, group.numbers) for group in record.parameters}
+    assert told >= {("Linear.weight", "bf16", 16), ("Linear.bias", "fp16", 2), ("Linear.weight", "fp32", 4)}
+    assert record.weights == {"bf16": 20, "fp16": 10, "fp32": 6}
+    assert record.weights_dtype == "bf16, fp16 and fp32"
+    record.parameters.append(ParameterGroup("of an earlier version", 1, 4, trains=True, per_sample=True))
+    assert (record.weights, record.weights_dtype) == ({}, "")
 
 
 def test_a_checksum_is_the_sum_of_the_bits_and_sees_the_smallest_change() -> None:

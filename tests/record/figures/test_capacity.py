@@ -79,6 +79,9 @@ def test_the_floor_is_the_longer_of_bytes_and_flops_in_each_phase() -> None:
     assert capacity.floor_s(resolved(ON_H100), found) == pytest.approx({"forward": 1e-3, "backward": 1e-2})
     in_bf16 = dataclasses.replace(resolved(ON_H100), precision="bf16")
     assert capacity.floor_s(in_bf16, found)["backward"] == pytest.approx(67e10 / 989e12)
+    for weights, tflops in (("bf16", 989), ("bf16 and fp32", 989), ("fp16", 989), ("fp32", 67), ("fp64", 67)):
+        floor = capacity.floor_s(resolved(ON_H100), found, weights)["backward"]
+        assert floor == pytest.approx(67e10 / (tflops * 1e12)), weights
 
 
 def test_what_a_cache_keeps_from_memory_takes_no_time_and_fp32_takes_its_own() -> None:

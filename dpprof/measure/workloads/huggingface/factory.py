@@ -26,6 +26,7 @@ from dpprof.measure.workloads.factory import first_line
 from dpprof.measure.workloads.huggingface.adapt import adapt
 from dpprof.measure.workloads.workload import Workload
 from dpprof.vocabulary.huggingface import AUDIO, CAUSAL_LM, FAMILIES, IMAGES, Family, HuggingFaceOptions
+from dpprof.vocabulary.precision import short_dtype
 from dpprof.vocabulary.settings import assignments
 from dpprof.vocabulary.trainable import BIAS, LORA
 
@@ -34,6 +35,12 @@ FULL_SEQUENCES = "sdpa_of_full_sequences"
 EAGER, SDPA = "eager", "sdpa"
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 _IMAGE_SIZE = 224
+# The names of a config's setting of the type of the weights, the second one of earlier versions.
+_DTYPE = {"dtype", "torch_dtype"}
+_OWN_DTYPE = (
+    "the configuration's own dtype, {name}, makes weights in {short}, and gradients and optimizer state with "
+    "them; --model-config dtype=float32 makes them fp32"
+)
 # By position where possible: Opacus's expanded weights take nothing by name.
 Batch = tuple[Tensor | tuple[Tensor, ...] | dict[str, Tensor], Tensor]
 # The shortest sequence of a padded batch, as a share of the longest.
@@ -51,8 +58,18 @@ def hugging_face(config: ExperimentConfig) -> Workload:
     changed = adapt(model, config.trainer, is_allowed=options.adapt, ties_are_frozen=frozen)
     if family.inputs in (IMAGES, AUDIO):
         signals = signal_batches(config, _shape(family, options, model), model.config.num_labels)
-        return Workload(model, signals, label_loss, None, changed)
-    return _of_text(config, task, model, changed)
+        made = Workload(model, signals, label_loss, None, changed)
+    else:
+        made = _of_text(config, task, model, changed)
+    return made._replace(warnings=tuple(_own_dtype(model, options)))
+
+
+def _own_dtype(model: Any, options: HuggingFaceOptions) -> Iterator[str]:
+    """Yield a sentence on weights that are not fp32 because the config says so, and not its changes."""
+    dtype, changes = model.config.dtype, assignments("model_config", options.model_config)
+    if isinstance(dtype, torch.dtype) and dtype != torch.float32 and not changes.keys() & _DTYPE:
+        name = str(dtype).removeprefix("torch.")
+        yield _OWN_DTYPE.format(name=name, short=short_dtype(name))
 
 
 def _of_text(config: ExperimentConfig, task: str, model: Any, changed: tuple[str, ...]) -> Workload:

@@ -1,0 +1,177 @@
+"""The type of the weights, as a Hugging Face configuration or a factory makes them, in all that is said."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import call_dpprof, fine, measure_here
+from example_config import experiment
+from example_families import small
+from example_runs import known, measured
+from mlflow import MlflowClient
+from page_reader import Page
+
+from dpprof.config.devices import DEVICES
+from dpprof.measure.workloads.workload import build_workload
+from dpprof.record.figures.figures import Figures
+from dpprof.record.folder import RunFolder
+from dpprof.record.record import Record
+
+TINY = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "vocab_size": 100,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+}
+SHORT = TINY | {"torch_dtype": "bfloat16"}
+SAID = (
+    "the configuration's own dtype, bfloat16, makes weights in bf16, and gradients and optimizer state with "
+    "them; --model-config dtype=float32 makes them fp32"
+)
+STANDARD = "StandardTrainer_net_bs2_seq8"
+
+
+@pytest.fixture(scope="module")
+def estimated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with estimates for an H100: `short`, `wide`, from a config without a dtype, and `mixed`.
+
+    `mixed` was resumed after its config lost its dtype.
+    """
+    folder = tmp_path_factory.mktemp("dtypes")
+    net = folder / "net"
+    net.mkdir()
+    sizes = ["--batch-sizes", "2", "--seq-lens", "8", "--target", "H100", "--savings", "false"]
+    sizes += ["--workers", "1"]
+
+    def estimate(config: dict[str, object], name: str, *more: str, trainers: str = "standard,bk") -> str:
+        (net / "config.json").write_text(json.dumps(config))
+        given = ["--workload", f"huggingface:{net}", "--trainers", trainers, "--sweep-name", name]
+        return fine(measure_here(folder, "estimate", *given, *sizes, *more)).stdout
+
+    (folder / "short.txt").write_text(estimate(SHORT, "short"))
+    (folder / "wide.txt").write_text(estimate(TINY, "wide", trainers="standard"))
+    estimate(SHORT, "mixed", trainers="standard")
+    estimate(TINY, "mixed", "--resume", "true")
+    return folder
+
+
+def record_of(folder: Path, sweep: str, run: str = STANDARD) -> Record:
+    return known(RunFolder(folder / "runs" / sweep / run).read_record())
+
+
+def logged(folder: Path, sweep: str) -> Any:
+    """The run of standard training in MLflow."""
+    client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
+    where = [experiment.experiment_id for experiment in client.search_experiments()]
+    asked = f"tags.`dpprof.sweep` = '{sweep}' and tags.`dpprof.run` = '{STANDARD}'"
+    (found,) = client.search_runs(where, asked)
+    return found
+
+
+def told(text: str) -> str:
+    """Without the console's line breaks."""
+    return " ".join(text.split())
+
+
+def test_an_estimate_says_the_type_of_the_weights_and_why(estimated: Path) -> None:
+    short, wide = ((estimated / f"{name}.txt").read_text() for name in ("short", "wide"))
+    (heading,) = (line for line in short.splitlines() if line.startswith("net ("))
+    assert heading.endswith(" parameters), fp32, weights in bf16")
+    assert told(short).count(SAID) == 1, "and once with a capital, at the end"
+    assert told(short).count(SAID[1:]) == 2
+    (heading,) = (line for line in wide.splitlines() if line.startswith("net ("))
+    assert heading.endswith(" parameters), fp32")
+    assert "dtype" not in wide
+    assert record_of(estimated, "short").warnings == [SAID]
+    assert record_of(estimated, "wide").warnings == []
+
+
+def test_the_record_has_the_types_of_the_weights(estimated: Path) -> None:
+    short, wide = record_of(estimated, "short"), record_of(estimated, "wide")
+    assert short.weights == {"bf16": known(short.num_parameters)}
+    assert wide.weights == {"fp32": known(short.num_parameters)}
+    held = known(short.ledger).at_peak["parameters"], known(wide.ledger).at_peak["parameters"]
+    assert held == (2 * known(short.num_parameters), 4 * known(short.num_parameters))
+
+
+def test_products_in_bf16_have_its_rate_in_the_floor(estimated: Path) -> None:
+    """All bytes of so small a step stay in the cache, so that the floor is that of the FLOPs."""
+    for sweep, tflops in (("short", DEVICES["H100"].bf16_tflops), ("wide", DEVICES["H100"].fp32_tflops)):
+        record = record_of(estimated, sweep)
+        step = known(record.ledger).moved_in_step
+        assert step.through_memory == 0
+        in_fp32 = step.fp32_flops / (1e12 * DEVICES["H100"].fp32_tflops)
+        floor = in_fp32 + (step.flops - step.fp32_flops) / (1e12 * known(tflops))
+        assert known(known(Figures.of(record).estimate).step_floor_s) == pytest.approx(floor)
+        assert (step.fp32_flops < 1e-3 * step.flops) == (sweep == "short")
+
+
+def test_show_the_page_and_mlflow_say_it(estimated: Path) -> None:
+    for sweep, expected in (("short", "fp32, weights in bf16"), ("wide", "fp32")):
+        folder = RunFolder(estimated / "runs" / sweep / STANDARD)
+        shown = fine(call_dpprof(estimated, "show", str(folder.path))).stdout
+        assert f"precision: {expected}\n" in shown
+        page = Page(folder.timeline_page.read_text())
+        assert ["precision", expected] in page.tables["facts"]
+        assert {row[1] for row in page.tables["parameters"][1:]} == {expected[-4:]}
+        run = logged(estimated, sweep)
+        assert (run.data.params["precision"], run.data.params["weights_dtype"]) == ("fp32", expected[-4:])
+        assert run.data.tags.get("dpprof.warnings", "") == (SAID if sweep == "short" else "")
+
+
+def test_compare_sets_weights_of_other_types_apart(estimated: Path) -> None:
+    text = told(fine(call_dpprof(estimated, "compare", "runs/short", "runs/wide")).stdout)
+    assert "These runs differ in type of weights (bf16, fp32): compare only rows with the same" in text
+    assert "weights in bf16, estimated for H100" in text
+    assert "weights in fp32, estimated for H100" in text
+
+
+def test_a_resumed_sweep_has_no_ratio_of_a_trainer_to_another_models_standard(estimated: Path) -> None:
+    exported = fine(call_dpprof(estimated, "export", "runs/mixed", "--format", "json", "--output", "e.json"))
+    assert exported.stderr == ""
+    text = fine(call_dpprof(estimated, "compare", "e.json")).stdout
+    (bk,) = (line for line in text.splitlines() if line.startswith("bk "))
+    (standard,) = (line for line in text.splitlines() if line.startswith("standard  "))
+    assert " 1.00 " in standard
+    assert "0." not in bk.partition(")")[2].partition("needs")[0], "no ratio of its peak"
+    assert told(text).count("batch 2, sequence 8, weights in ") >= 2
+
+
+def test_a_baseline_with_other_weights_is_said_to_differ(estimated: Path) -> None:
+    fine(call_dpprof(estimated, "export", "runs/wide", "--format", "json", "--output", "wide.json"))
+    text = told(fine(call_dpprof(estimated, "compare", "runs/short", "--baseline", "wide.json")).stdout)
+    assert "the two sides differ in type of weights: fp32 in the baseline, bf16 now" in text
+
+
+def test_a_dtype_that_was_asked_for_needs_no_warning(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(SHORT))
+    for changes, dtype, warnings in (
+        ("dtype=float32", "torch.float32", ()),
+        ("torch_dtype=bfloat16", "torch.bfloat16", ()),
+        ("use_cache=false", "torch.bfloat16", (SAID,)),
+    ):
+        given = {"workload": f"huggingface:{tmp_path}", "model_config": changes}
+        workload = build_workload(small("llama-1b", **given))
+        assert {str(parameter.dtype) for parameter in workload.model.parameters()} == {dtype}
+        assert workload.warnings == warnings
+
+
+def test_check_says_the_type_and_why(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(SHORT))
+    given = [f"huggingface:{tmp_path}", "--trainers", "standard,bk", "--seq-len", "8"]
+    text = told(fine(measure_here(tmp_path, "check", *given)).stdout)
+    assert " parameters in bf16 on cpu" in text
+    assert f"to know (standard, bk): {SAID}" in text
+
+
+def test_a_factory_of_ones_own_is_named_and_measured_in_its_type(tmp_path: Path) -> None:
+    asked = {"workload": "example_workloads:cast_to_bf16", "passes": "clean,ceilings", "device": "cpu"}
+    record = measured(tmp_path, experiment(**asked, batch_size=2).resolve(cuda_available=False))
+    assert record.weights_dtype == "bf16"
+    assert record.warnings == []
+    assert known(record.ceilings).precision == "bf16", "that of its products"
