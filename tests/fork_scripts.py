@@ -13,7 +13,7 @@ from pathlib import Path
 import torch._dynamo  # noqa: F401  # which the first optimizer imports
 
 import dpprof.pages.own_loop  # noqa: F401  # and nearly all of dpprof
-from dpprof.__main__ import main as command
+from dpprof.cli.main import main as command
 
 
 def run(folder: str, script: str, is_watched: bool) -> None:

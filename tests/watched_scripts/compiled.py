@@ -4,8 +4,9 @@ import torch
 from torch import nn
 
 torch.manual_seed(0)
-model = torch.compile(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), backend="aot_eager")
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+network = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+model = torch.compile(network, backend="aot_eager")
+optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
 
 
 @torch.compile(backend="eager")

@@ -6,13 +6,14 @@ from torch.func import functional_call, grad, vmap
 
 torch.manual_seed(0)
 model = nn.Linear(4, 2)
-weights = dict(model.named_parameters())
+weights: dict[str, torch.Tensor] = dict(model.named_parameters())
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
 
 def loss_of(values: dict[str, torch.Tensor], sample: torch.Tensor) -> torch.Tensor:
     """Return the loss of a sample."""
-    return functional_call(model, values, (sample[None],)).square().sum()
+    outputs: torch.Tensor = functional_call(model, values, (sample[None],))
+    return outputs.square().sum()
 
 
 for _ in range(25):

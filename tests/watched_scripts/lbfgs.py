@@ -14,7 +14,7 @@ def closure() -> torch.Tensor:
     global calls
     calls += 1
     optimizer.zero_grad()
-    loss = (model(torch.ones(3, 4)) - torch.arange(3.0)[:, None]).square().mean()
+    loss: torch.Tensor = (model(torch.ones(3, 4)) - torch.arange(3.0)[:, None]).square().mean()
     loss.backward()
     return loss
 

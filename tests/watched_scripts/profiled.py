@@ -5,7 +5,7 @@ from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 weight = torch.nn.Parameter(torch.ones(4))
 optimizer = torch.optim.SGD([weight], lr=0.1)
-found = []
+found: list[int] = []
 
 
 def keep(profiler: profile) -> None:

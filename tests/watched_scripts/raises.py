@@ -6,12 +6,13 @@ from torch import nn
 torch.manual_seed(0)
 model = nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-caught = []
+caught: list[str] = []
+nothing: dict[str, str] = {}
 for _ in range(9):
     optimizer.zero_grad()
     loss = model(torch.ones(3, 4)).sum()
     loss.backward()
-    for wrong in (loss.backward, lambda: model(torch.ones(3, 5)), lambda: {}["key"]):
+    for wrong in (loss.backward, lambda: model(torch.ones(3, 5)), lambda: nothing["key"]):
         try:
             wrong()
         except (RuntimeError, KeyError) as error:

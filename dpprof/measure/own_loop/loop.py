@@ -4,6 +4,7 @@ First some steps are only counted, then steps are timed with nothing but marks o
 with the allocator's events, and the trace are each kept for steps of their own.
 """
 
+import inspect
 import itertools
 import os
 import re
@@ -122,8 +123,8 @@ class LoopMeasurement:
         # An estimate is all that a loop on a target runs for: it ends with what fails.
         self._guard = LoopGuard() if on_target is None else Guard()
         self._marks = Marks(self._followed, self._optimizer_stepped, self._thread_ends, self._guard)
-        self._run = run = self._stage_after_stage()
-        self._profilers = Profilers(lambda: run.gi_running, self._other_profiler_begins, self._guard)
+        self._run = self._stage_after_stage()
+        self._profilers = Profilers(self._is_at_work, self._other_profiler_begins, self._guard)
         self._stage: Stage | None = None
         # Steps of this stage so far; samples of its last step, and of each that is timed.
         self._done, self._samples, self._step_samples = 0, 0, list[int]()
@@ -234,8 +235,8 @@ class LoopMeasurement:
             yield Stage(ESTIMATE, measured_steps, lambda: on.estimating(*about))
             return
         yield Stage("", warmup_steps, lambda: nullcontext(Observer()))
-        about = (self._followed, *self._begin_record())
-        passes = LoopPasses(*about, self.config, self._guard, self._profilers)
+        folder, record = self._begin_record()
+        passes = LoopPasses(self._followed, folder, record, self.config, self._guard, self._profilers)
         yield from passes.stages(measured_steps)
 
     # What the marks tell.
@@ -249,6 +250,10 @@ class LoopMeasurement:
         """Stop when the loop's thread ends: a profiler that outlives it crashes."""
         if self._stage is not None and self._stage.name and not self._is_of_another_thread():
             self.stop()
+
+    def _is_at_work(self) -> bool:
+        """Tell if dpprof runs now, not the loop."""
+        return inspect.getgeneratorstate(self._run) == inspect.GEN_RUNNING
 
     def _other_profiler_begins(self) -> None:
         """Stop before the loop's own profiler begins, which would end that of a pass."""

@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 from weakref import WeakSet
 
-import torch
+from torch._C._autograd import _profiler_enabled as profiler_enabled
 from torch.autograd.profiler import profile
 
 from dpprof.errors import DpprofError
@@ -47,7 +47,7 @@ class Profilers:
 
     def refuse(self) -> None:
         """Raise DpprofError if the loop has one."""
-        if self._others or torch.autograd._profiler_enabled():
+        if self._others or profiler_enabled():
             raise DpprofError(PROFILED)
 
     def _prepare(self, prepare: Callable[..., Any], profiler: profile) -> Any:

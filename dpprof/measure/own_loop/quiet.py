@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import IO
 
 import torch
+from torch._C._autograd import _profiler_enabled as profiler_enabled
 
 from dpprof.measure.passes.events import Allocation
 
@@ -34,7 +35,7 @@ class Quiet:
 
     def start(self) -> None:
         """Let the line come now, if memory is recorded."""
-        if torch.autograd._profiler_enabled():
+        if profiler_enabled():
             began = time.time_ns()
             with apart() as file:
                 for _ in range(min(_EVERY, len(self._blocks))):

@@ -111,7 +111,7 @@ class Storages:
         def resize_(storage: torch.UntypedStorage, size: int) -> Any:
             return resized(resize, storage, size)
 
-        torch.UntypedStorage.resize_ = resize_  # type: ignore[method-assign]
+        torch.UntypedStorage.resize_ = resize_  # type: ignore[method-assign, assignment]
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -287,7 +287,7 @@ def _communication(ledger: LedgerResult, sent_mib: float) -> Iterator[Metric]:
     rows = [row for row in ledger.collectives if row.phase is not None]
     yield Metric(SENT, sent_mib, compares=True)
     yield Metric("communication/calls", float(sum(row.calls for row in rows)), compares=True)
-    for phase, num_bytes in summed((row.phase, row.sent) for row in rows).items():
+    for phase, num_bytes in summed((row.phase or "", row.sent) for row in rows).items():
         yield Metric(f"communication/{key_of(phase)}/sent_mib", mib(num_bytes))
 
 

@@ -20,6 +20,7 @@ from dpprof.measure.guard import LoopGuard
 from dpprof.measure.own_loop import loop as loops
 from dpprof.measure.own_loop import passes
 from dpprof.measure.own_loop.findings import LoopFindings
+from dpprof.measure.own_loop.ledger import FromSecondStep
 from dpprof.measure.passes import clean, trace
 from dpprof.pages import own_loop
 from dpprof.record.folder import RunFolder
@@ -50,7 +51,7 @@ def train(measured: AbstractContextManager[Any] | None = None, *, is_private: bo
         )
     losses = []
 
-    def backward(values: Tensor) -> Tensor:
+    def backward(values: Tensor) -> Any:
         optimizer.zero_grad()
         with record_function("mine"):
             loss = model(values).square().mean()
@@ -153,7 +154,7 @@ PARTS = [
     (clean, "others_processor_s", "clean"),
     (passes, "checksums", "ledger"),
     (passes, "tensors_alive", "ledger"),
-    (passes.FromSecondStep, "step", "ledger"),
+    (FromSecondStep, "step", "ledger"),
     (LoopFindings, "sentences", "ledger"),
     (RunFolder, "write_ledger", "ledger"),
     (passes, "read", "ledger"),
