@@ -2,15 +2,20 @@
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from example_results import result
+from example_estimates import estimate, measured
+from example_results import groups_of, result
+from example_runs import known
 
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import parse_experiment
 from dpprof.drive.measured_runs import _is_on_its_device, _is_ours, measured_runs, tells
+from dpprof.drive.plan import Plan
+from dpprof.findings.fit import Answer
 from dpprof.process import processor
 from dpprof.record.folder import SweepFolder
 
@@ -68,3 +73,20 @@ def test_what_was_trained_must_be_the_same(
 def test_none_stands_for_no_run(tmp_path: Path) -> None:
     folder = SweepFolder(tmp_path / "plan")
     assert measured_runs("none", {"one": plan()}, folder, pytest.fail) == {}
+
+
+@pytest.mark.parametrize(
+    ("weights", "names", "unlike"),
+    [({"bf16": 1}, ("a/b",), ()), ({"fp32": 1}, (), ("a/b",)), ({}, ("a/b",), ())],
+)
+def test_a_plan_leaves_out_steps_of_weights_of_another_type_and_says_so(
+    weights: dict[str, int], names: tuple[str, ...], unlike: tuple[str, ...]
+) -> None:
+    guess, run = estimate(weights={"bf16": 1}), measured()
+    known(run.record).parameters = groups_of(weights)
+    made = {"experiments": {"x": guess.config}, "evaluated": {"x": [guess]}, "measured": {"a/b": run}}
+    of_plan: Any = SimpleNamespace(**made)
+    answer = Answer(guess.config, "batch_size", "", 4, 1, guess, weights_dtype=guess.weights_dtype)
+    fitted = Plan._fitted(of_plan, "x", answer)
+    assert (fitted.measured.names if fitted.measured else ()) == names
+    assert (fitted.unlike, fitted.weights_dtype) == (unlike, "bf16")

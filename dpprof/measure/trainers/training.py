@@ -55,8 +55,8 @@ class Training:
             how = dataclasses.replace(config.estimating, target="none")
             self._built = dataclasses.replace(config, device=tensor_device, how=how)
         workload = build_workload(self._built)
-        self.model, self.tokens_per_batch, self.changed = workload.model, *workload[3:5]
-        self._warnings = workload.warnings
+        self.model, self.tokens_per_batch = workload.model, workload.tokens_per_batch
+        self.changed, self._warnings = workload.changed, workload.warnings
         self.num_samples: list[int] = []
         with self._traps_named():
             self.trainer = build_trainer(config, workload, tensor_device)
