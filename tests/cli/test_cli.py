@@ -27,7 +27,7 @@ PLAN = ["plan", "--model-size", "tiny", "--dataset-size", "20000", "--device-mem
         (["compare", "taken"], "SOURCE: got 'taken', allowed: among files those of `dpprof export"),
         (["compare", "none", "--fail-above", "lots"], "fail_above: got 'lots', allowed: a percentage"),
         (["export", "none", "--format", "xml"], "format: got 'xml', allowed: csv, json, markdown"),
-        (["log", "bad.json"], "FOLDER: got 'bad.json', allowed: a run folder or a sweep folder"),
+        (["log", "bad.json"], "FOLDER: got 'bad.json', allowed: a run folder, a sweep folder or"),
         (["profile", "--colour", "red"], "No such option"),
         (["profile", "--workload", "nosuch.module:f"], "there is no module nosuch: run from its folder"),
         (["profile", "--workload", f"wl:{LONG}"], "workload: got 'wl:aaaa"),
