@@ -25,6 +25,14 @@ def answer(settings):
         case "kill": os.kill(os.getpid(), signal.SIGKILL)
         case "orphan": os.kill(os.getppid(), signal.SIGKILL)
         case "leave": os._exit(3)
+        case "linger":  # the parent is still there when the next line comes, and never reads it
+            parent = os.getppid()
+            os.kill(parent, signal.SIGSTOP)
+            if os.fork() == 0:
+                os.close(1)
+                time.sleep(0.5)
+                os.kill(parent, signal.SIGKILL)
+                os._exit(0)
     return {{"found": 1}}
 answer_lines(answer)
 """
@@ -39,6 +47,7 @@ def command(tmp_path: Path) -> list[str]:
 
 def test_what_goes_wrong_in_one_experiment_leaves_the_others(command: list[str]) -> None:
     kinds = {"raise": "oom", "sleep": "timeout", "kill": "killed", "leave": "error", "orphan": None}
+    kinds |= {"linger": None}
     with Server(command, environment_of(None, ROOT), Deadline(1000)) as server:
         for do, kind in kinds.items():
             assert server.ask({"do": do}, limit_s=1 if do == "sleep" else 30).get("kind") == kind

@@ -1,8 +1,9 @@
 """Answers lines of JSON, each in a fork of a process that has imported everything.
 
 A line of standard input has an experiment's settings, and with them `limit_s`, the seconds that it may take.
-A line of standard output has the same settings and what was found, or `kind` (oom, error, timeout or killed),
-`error` and `traceback`. A fork that is killed is told as such, and the next line is answered.
+A line of standard output says that the settings were read; the next one has them again and what was found, or
+`kind` (oom, error, timeout or killed), `error` and `traceback`. A fork that is killed is told as such, and
+the next line is answered.
 """
 
 import json
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
+BEGUN = "begun\n"  # no JSON, as answers are
 _LONGEST = 4000
 
 
@@ -23,6 +25,7 @@ def answer_lines(answer: Answer) -> None:
     for line in sys.stdin:
         settings = json.loads(line)
         limit_s = settings.pop("limit_s", 0)
+        print(BEGUN, end="", flush=True)
         child = os.fork()
         if not child:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)

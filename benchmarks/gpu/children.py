@@ -11,9 +11,12 @@ from threading import Condition, Timer
 from types import TracebackType
 from typing import Any, Self
 
+from answers import BEGUN
+
 from dpprof.process import END_WITH
 
 _LAST_SAID = 600
+_TRIES = 2  # of a line that a process did not read
 
 
 class Deadline:
@@ -81,7 +84,7 @@ def ended(process: "subprocess.Popen[Any]", limit_s: float) -> str:
 class Server:
     """A process that answers lines of JSON (`answers.py`). A context manager; `is_over` at the deadline.
 
-    One that was killed is started again for the next line.
+    One that was killed is started again for the next line, also if it dies before it has read that one.
     """
 
     def __init__(self, command: list[str], environment: dict[str, str], deadline: Deadline) -> None:
@@ -117,23 +120,34 @@ class Server:
 
     def ask(self, settings: dict[str, Any], limit_s: int) -> dict[str, Any]:
         """Return the answer; one of kind `killed` if the process ends before it has answered."""
+        for _ in range(_TRIES):
+            has_begun, answer = self._asked(settings | {"limit_s": limit_s})
+            if answer is not None:
+                return answer
+            end(self._process)  # it may still be closing down
+            if has_begun or self.is_over:
+                break
+        kind, why = (
+            ("timeout", "the stage was over") if self.is_over else ("killed", "its process was killed")
+        )
+        return {"settings": settings, "kind": kind, "error": why}
+
+    def _asked(self, line: dict[str, Any]) -> tuple[bool, dict[str, Any] | None]:
+        """Return whether the process has read the line, and its answer if there is one."""
         if self._process.poll() is not None and not self.is_over:
             self._process = self._started()
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None, "it is a pipe"
         assert stdout is not None, "it is a pipe"
         with suppress(BrokenPipeError):
-            stdin.write(json.dumps(settings | {"limit_s": limit_s}) + "\n")
+            stdin.write(json.dumps(line) + "\n")
             stdin.flush()
-        for line in stdout:
-            if line.startswith('{"settings"'):
-                answer: dict[str, Any] = json.loads(line)
-                return answer
-        end(self._process)  # it may still be closing down
-        kind, why = (
-            ("timeout", "the stage was over") if self.is_over else ("killed", "its process was killed")
-        )
-        return {"settings": settings, "kind": kind, "error": why}
+        has_begun = False
+        for said in stdout:
+            has_begun = has_begun or said == BEGUN
+            if said.startswith('{"settings"'):
+                return True, json.loads(said)
+        return has_begun, None
 
 
 class Budget:

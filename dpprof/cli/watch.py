@@ -98,7 +98,8 @@ def _tell(measured: "Watched", *, is_logged: bool, is_estimated: bool) -> None:
     from dpprof.record.figures.capacity import OF_OWN_LOOP
 
     path, run_id = measured.result.folder.path, measured.log() if is_logged else None
-    path = path.relative_to(here) if path.is_relative_to(here := Path.cwd()) else path
+    if path.is_relative_to(here := Path.cwd()):
+        path = path.relative_to(here)
     if os.environ.get("RANK", "0") != "0":
         return
     if not sys.stdout.closed:  # by the script

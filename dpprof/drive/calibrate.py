@@ -43,7 +43,7 @@ class Calibrated(Campaign):
 
     @property
     def missing(self) -> list[str]:
-        """What lacks figures: the operators, unless all rounds of theirs were measured."""
+        """The operators, unless all rounds of theirs were measured."""
         return [] if self.times is not None and self.times.is_whole else ["its operators"]
 
     @property
@@ -54,7 +54,7 @@ class Calibrated(Campaign):
 
     @property
     def disturbed(self) -> str | None:
-        """What others used of the processors, if that made the times too long."""
+        """Processors that others used, in a sentence, if that made the times too long."""
         times = self.times
         if times is None or times.others_pct is None or not times.processors:
             return None
@@ -93,7 +93,7 @@ class Calibration(Calibrated):
 
     @property
     def params(self) -> dict[str, object]:
-        """What is known before the times are."""
+        """Params that are known before the times are."""
         return {"device": self.device, "world_size": self.asked.world_size}
 
     def stages(self) -> Iterator[Stage]:
@@ -120,7 +120,7 @@ class Calibration(Calibrated):
 
     @property
     def cut_off(self) -> str:
-        """Why the times are not whole; empty if they are."""
+        """Reason why the times are not whole; empty if they are."""
         ended = self.ended
         if ended is None or not (self.missing or ended.code or ended.timed_out):
             return ""

@@ -92,6 +92,8 @@ def _found(workload: Workload, batch: Batch, config: ExperimentConfig) -> list[T
 
 def _unlike(batches: Iterable[Batch], config: ExperimentConfig) -> Batch:
     """Return the first batch whose samples differ in inputs and in targets, or else in one of the two."""
+    if config.batch_size == 1:
+        raise _Unknown("a batch of one sample has no others; check with a batch size of 2 or more")
     source = iter(batches)
     if config.poisson_sampling:  # the workload's own batches may have any size
         source = sampled(source, itertools.repeat(config.batch_size))

@@ -14,8 +14,20 @@ _STANDARD = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib
 _CALLS_MODULE = "_call_impl"  # of torch.nn.Module
 # Modules, with those inside them, that write down or draw what they are given.
 _LOGS = (
-    *("torch.utils.tensorboard", "tensorboard", "tensorboardX", "mlflow", "wandb", "comet_ml", "aim"),
-    *("neptune", "clearml", "tqdm", "rich", "logging", "json", "matplotlib"),
+    "torch.utils.tensorboard",
+    "tensorboard",
+    "tensorboardX",
+    "mlflow",
+    "wandb",
+    "comet_ml",
+    "aim",
+    "neptune",
+    "clearml",
+    "tqdm",
+    "rich",
+    "logging",
+    "json",
+    "matplotlib",
 )
 # Packages that such a module calls, beside the standard library.
 _CALLED_BY_LOGS = {"dpprof", "numpy", "torch"}

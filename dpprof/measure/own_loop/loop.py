@@ -158,7 +158,8 @@ class LoopMeasurement:
         with self._surviving():
             self._samples = self._marks.end_step()
             error, self._guard.error = self._guard.error, None
-            if error is not None:
+            # The warm-up measures nothing: it goes on, so that the steps after it are warm.
+            if error is not None and self._stage is not None and self._stage.name:
                 self._run.throw(_PassFailed(error))
             else:
                 next(self._run, None)

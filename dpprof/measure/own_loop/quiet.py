@@ -15,8 +15,10 @@ from dpprof.measure.passes.events import Allocation
 
 _EVERY = 1000
 _LINES = (
-    *(b"Memory block of unknown size", b"External init callback must run in same thread"),
-    *(b"profiler_start", b"profiler_stop"),
+    b"Memory block of unknown size",
+    b"External init callback must run in same thread",
+    b"profiler_start",
+    b"profiler_stop",
 )
 _STDERR = 2
 
