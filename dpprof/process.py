@@ -63,8 +63,23 @@ def _is_marked(process: psutil.Process, mark: str) -> bool:
         return False
 
 
+# When this process was given what to do, if it was started in advance (`time.CLOCK_BOOTTIME`).
+_given_at: float | None = None
+
+
+def note_start() -> None:
+    """Count this process's time from now on: it was started in advance, and has something to do now."""
+    global _given_at
+    _given_at = time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 def process_age_s() -> float:
-    """Seconds since this process started, from clock ticks, as psutil rounds the boot time."""
+    """Seconds since this process started, or was given what to do if it was started in advance.
+
+    From clock ticks, as psutil rounds the boot time.
+    """
+    if _given_at is not None:
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - _given_at
     # Fields after the name, which is in parentheses and may contain spaces; start time is the 22nd.
     start_ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
     return time.clock_gettime(time.CLOCK_BOOTTIME) - start_ticks / os.sysconf("SC_CLK_TCK")

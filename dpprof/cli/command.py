@@ -16,6 +16,7 @@ from dpprof.config.flat import parse_drive
 from dpprof.config.named_trainers import load_named
 from dpprof.config.options import COMMANDS
 from dpprof.errors import ConfigError
+from dpprof.vocabulary.parallel import NONE
 from dpprof.vocabulary.settings import take
 
 if TYPE_CHECKING:
@@ -76,6 +77,13 @@ class Asked:
         from dpprof.drive.launch.launcher import make_launcher
 
         return make_launcher(self.drive)
+
+    def start_early(self, experiment: "ExperimentConfig") -> None:
+        """Start the process of the first measured experiment, if that is here: it imports as this one does."""
+        from dpprof.drive.launch.local import LocalLauncher
+
+        if isinstance(self.launcher, LocalLauncher) and experiment.parallel == NONE:
+            self.launcher.start_early()
 
     def look_for(self, workload: str) -> None:
         """Raise ConfigError if a workload's module is missing where experiments run."""

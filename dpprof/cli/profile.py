@@ -22,6 +22,7 @@ def profile(asked: Asked) -> None:
     config = parse_experiment(values, MeasuringConfig)
     asked.look_for(config.workload)
     config = config.resolve(cuda_available=machine.cuda_available())
+    asked.start_early(config)
 
     from dpprof.drive.sweep import SingleRun
     from dpprof.pages.fitted_table import FittedTable

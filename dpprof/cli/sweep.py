@@ -20,12 +20,15 @@ def sweep(asked: Asked) -> None:
     """
     has_cuda = asked.launcher.machine.cuda_available
     grid = build_grid(asked.values, cuda_available=has_cuda, look_for=asked.look_for)
+    first = next(iter(grid.experiments.values()))
+    if not grid.config.resume:
+        asked.start_early(first)
 
     from dpprof.cli.grid_run import run_grid
 
-    device = next(iter(grid.experiments.values())).device
     opening = (
-        f"{counted(len(grid.experiments), 'experiment')} on {device}, each in a clean process of its own"
+        f"{counted(len(grid.experiments), 'experiment')} on {first.device}, "
+        "each in a clean process of its own"
     )
     if grid.foreseen:
         opening += f"; then {counted(len(grid.foreseen), 'estimate')} of a larger model"

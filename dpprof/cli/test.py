@@ -21,6 +21,7 @@ def test(asked: Asked) -> None:
     has_cuda = asked.launcher.machine.cuda_available()
     passes = "clean,memory,verify"
     experiments = experiments_to_verify({"device": device}, cuda_available=has_cuda, passes=passes)
+    asked.start_early(next(iter(experiments.values())))
 
     from dpprof.drive.sweep import TrainerCheck
     from dpprof.pages.sweep_reports import write_sweep_reports

@@ -23,6 +23,7 @@ def verify(asked: Asked) -> None:
     experiments = experiments_to_verify(values, cuda_available=has_cuda)
     first = next(iter(experiments.values()))
     asked.look_for(first.workload)
+    asked.start_early(first)
 
     from dpprof.drive.sweep import TrainerCheck
     from dpprof.pages.sweep_reports import write_sweep_reports

@@ -46,7 +46,10 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True)
 class Planned:
-    """Experiment `index` of `total` (from 1), in folder `home` and with `timeout_s` if not the campaign's."""
+    """Experiment `index` of `total` (from 1), in folder `home` and with `timeout_s` if not the campaign's.
+
+    `another_follows` if another one is measured after it.
+    """
 
     index: int
     total: int
@@ -54,6 +57,7 @@ class Planned:
     config: ExperimentConfig
     home: SweepFolder | None = None
     timeout_s: float | None = None
+    another_follows: bool = False
 
 
 # Runs an experiment to its end. Raises Stopped if the user stopped everything before it started.
@@ -332,7 +336,8 @@ class _Driver:
         folder = (planned.home or campaign.folder).run(name)
         campaign.watcher.started(planned.index, planned.total, name)
         timeout_s = planned.timeout_s or campaign.drive.timeout_s
-        runner = Runner(campaign.launcher, timeout_s, partial(campaign.watcher.line, name), campaign.stop)
+        on_line = partial(campaign.watcher.line, name)
+        runner = Runner(campaign.launcher, timeout_s, on_line, campaign.stop, planned.another_follows)
         result = drive_experiment(planned.config, folder, runner)
         campaign.watcher.ended(result)
         if result.status == KILLED:

@@ -56,12 +56,16 @@ def stop_on_signals(stop: Stop) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Runner:
-    """Runs an experiment's jobs, each for `timeout_s`. `on_line` gets messages; `stop` cancels the jobs."""
+    """Runs an experiment's jobs, each for `timeout_s`. `on_line` gets messages; `stop` cancels the jobs.
+
+    `another_follows` if a measured experiment will be run after this one.
+    """
 
     launcher: Launcher
     timeout_s: float
     on_line: Callable[[str], None]
     stop: Stop = field(default_factory=Stop)
+    another_follows: bool = False
 
     def measure(self, job: Job) -> Exit:
         """Run a job of the measuring process to its end, and pass on its messages, not all its lines."""

@@ -48,7 +48,10 @@ def drive_experiment(config: ExperimentConfig, folder: RunFolder, runner: Runner
         if needs_ncu and (lacking := counters.lacking(config, runner.launcher.machine)):
             place.write_error(Failure(FailureKind.ERROR, lacking))
         else:
-            ended = runner.measure(measuring_job(config, place, runner.timeout_s))
+            job = measuring_job(config, place, runner.timeout_s)
+            # A process that starts while this one ends would disturb the counters, which come after it.
+            another_follows = runner.another_follows and config.counters == "off"
+            ended = runner.measure(dataclasses.replace(job, another_follows=another_follows))
             write_how_it_ended(config, place, ended, runner.timeout_s)
             record = place.read_record()
             if config.counters != "off" and place.read_error() is None and record is not None:

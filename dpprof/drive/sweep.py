@@ -93,6 +93,8 @@ class Sweep(Campaign):
         every, num = [*self.experiments.items(), *ahead], len(self.experiments)
         planned = [Planned(i, len(every), *one) for i, one in enumerate(every, start=1)]
         measured, estimates = planned[:num], [replace(one, home=foreseen) for one in planned[num:]]
+        last = max((one.index for one in measured if one.name not in self.kept), default=0)
+        measured = [replace(one, another_follows=one.index < last) for one in measured]
         yield Stage([partial(self._run, one) for one in measured], self._at_a_time(measured, self.workers))
         if estimates:
             yield Stage([partial(self._foresee, one) for one in estimates], self._at_a_time(estimates))

@@ -32,9 +32,12 @@ from dpprof.measure.verifying import verification
 from dpprof.record.figures.capacity import device_of
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import PassOutcome, PassStatus, RankResult, Record
+from dpprof.vocabulary.messages import TIMES_TAKEN
 from dpprof.vocabulary.phases import label_of
 
 _TIMED = (CLEAN, ALONE, "pace")
+# Passes that take times, if only of single operators.
+_TAKING_TIMES = (*_TIMED, "trace", "ceilings", "pm_sampling")
 _LEDGER_STEPS = 2
 
 
@@ -52,8 +55,10 @@ def run_experiment(config: ExperimentConfig, folder: RunFolder, say: Callable[[s
     device = "cpu" if config.is_estimate else config.device
     record = Record(to_flat(config), describe_environment(device, ranks.here))
     process = os.getpid()
-    subject = Subject(config, folder, record)
+    last_timed = [name for name in config.pass_names if name in _TAKING_TIMES][-1:]
     for name in config.pass_names:
+        times_taken = _once(partial(say, TIMES_TAKEN)) if name in last_timed else _nothing
+        subject = Subject(config, folder, record, times_taken)
         gc.collect()  # what the previous pass left
         if name not in _TIMED:
             gc.freeze()  # later collections skip all that is imported; timed steps are as in any training
@@ -66,6 +71,7 @@ def run_experiment(config: ExperimentConfig, folder: RunFolder, say: Callable[[s
         try:
             with _group(name, config, ranks):
                 PASSES[name](subject)
+            times_taken()
             ranks.record_results(name, record)
         except CountersUnavailable as lacking:
             outcome.status, outcome.reason = PassStatus.SKIPPED, str(lacking)
@@ -81,6 +87,16 @@ def run_experiment(config: ExperimentConfig, folder: RunFolder, say: Callable[[s
             folder.write_record(record)
     ranks.leave()
     return record
+
+
+def _once(call: Callable[[], None]) -> Callable[[], None]:
+    """Return a function that calls another at its first call alone."""
+    calls = iter([call])
+    return lambda: next(calls, _nothing)()
+
+
+def _nothing() -> None:
+    pass
 
 
 def _group(name: str, config: ExperimentConfig, ranks: Ranks) -> AbstractContextManager[None]:

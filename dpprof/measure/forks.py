@@ -20,7 +20,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from dpprof.measure.entry import defer_opacus, measure, prepare
+from dpprof.measure.entry import measure, prepare
+from dpprof.measure.spare import import_all
 from dpprof.process import END_WITH, JOB
 from dpprof.record.folder import RunFolder
 from dpprof.vocabulary.registry import load
@@ -35,10 +36,8 @@ def serve() -> int:
     """Fork a process for each request until the socket closes."""
     asked = socket.socket(fileno=os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    defer_opacus()
-    importlib.import_module("dpprof.measure.experiment")
-    importlib.import_module("dpprof.measure.trainers.build").import_trainers("", lambda text: None)
-    importlib.import_module("torch._subclasses.fake_tensor").FakeTensorMode()  # imports torch's compiler
+    import_all()
+    importlib.import_module("torch._subclasses.fake_tensor").FakeTensorMode()  # imports more of the compiler
     running: set[int] = set()
     while True:
         ready, _, _ = select.select([asked], [], [], _LOOK_S)

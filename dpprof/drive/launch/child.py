@@ -13,6 +13,7 @@ from pathlib import Path
 from dpprof.drive.launch.forks import Forked, Forks, NoForks
 from dpprof.drive.launch.job import Exit, Job
 from dpprof.drive.launch.job_log import JobLog
+from dpprof.drive.launch.spare import Spare
 from dpprof.process import END_WITH, JOB, kill_job, peak_rss_bytes
 from dpprof.record.files import read_text
 
@@ -25,8 +26,13 @@ _CGROUP_ROOT = Path("/sys/fs/cgroup")
 _OUTPUT = {"PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8:replace"}
 
 
+def environment_of_jobs() -> dict[str, str]:
+    """Return the environment of a job's process."""
+    return os.environ | _OUTPUT
+
+
 class Child:
-    """Process of a job or rank. `environment` adds variables; `forks` may fork it."""
+    """Process of a job or rank. `environment` adds variables; `forks` may fork it, or `spare` is taken."""
 
     def __init__(
         self,
@@ -35,16 +41,17 @@ class Child:
         *,
         environment: Mapping[str, str] | None = None,
         forks: Forks | None = None,
+        spare: Spare | None = None,
     ) -> None:
-        self._job, self._on_line = job, on_line
-        self._environment = os.environ | _OUTPUT | dict(environment or {})
+        self._job, self._on_line, self._spare = job, on_line, spare
+        self._environment = environment_of_jobs() | dict(environment or {})
         self._exit: Exit | None = None
         self._why = ""
         self._kill_at: float | None = None
         self._peak_rss: int | None = None
         self._oom_kills_before = oom_kill_counts()
         self._started = time.monotonic()
-        self._mark = uuid.uuid4().hex
+        self._mark = spare.mark if spare is not None else uuid.uuid4().hex
         self._log = JobLog(job.log)
         try:
             self._process = self._start(forks)
@@ -57,6 +64,11 @@ class Child:
         if job.may_fork and forks is not None:
             with suppress(NoForks):  # any process will do
                 return forks.start(job, log, self._mark, self._environment)
+        if self._spare is not None:
+            with suppress(OSError):  # it has ended
+                self._spare.give(job, log)
+                return self._spare.process
+            self._spare = None
         # In its own session: Ctrl-C in the terminal reaches only the driving process, which then decides, and
         # whatever the child starts can be stopped with it.
         return subprocess.Popen(
@@ -73,7 +85,10 @@ class Child:
         if self._exit is not None:
             return self._exit
         if (code := self._process.poll()) is not None:
-            return self._end(code)
+            if self._why or self._spare is None or self._spare.has_begun():
+                return self._end(code)
+            self._spare = None  # it ended before it knew its experiment
+            self._process = self._start(None)
         self._peak_rss = peak_rss_bytes(self._process.pid) or self._peak_rss
         self._pass_on(self._log.new_lines())
         now = time.monotonic()

@@ -30,7 +30,7 @@ class Job:
 
     `num_ranks` processes run it, each with `torchrun`'s variables and its own log (`RunFolder.rank`); 0 means
     one process that is no rank. `num_gpus` is for all. If `is_measured`, jobs on the same processors or GPUs
-    would spoil its figures.
+    would spoil its figures. If `another_follows`, a measured job will be submitted after its end.
     """
 
     folder: RunFolder
@@ -42,6 +42,7 @@ class Job:
     num_ranks: int = 0
     num_gpus: int = 0
     is_measured: bool = True
+    another_follows: bool = False
 
     def of_rank(self, rank: int) -> "Job":
         """The part of one rank: the same command with that rank's log."""

@@ -3,7 +3,10 @@
 Goes through the raw events once: `key_averages()` takes many times as long on Opacus's traces.
 """
 
+import gc
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,8 +52,21 @@ class Recording:
     allocations: list[Allocation]
 
 
-def read(profiler: "profile", device: str) -> Recording:
-    """Read a stopped profiler: allocations only on `device`."""
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Collect no garbage meanwhile: reading makes many objects, and collecting would look at all of them."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@no_collection()
+def read(profiler: "profile", device: str, *, with_operators: bool = True) -> Recording:
+    """Read a stopped profiler: allocations only on `device`, operators if asked for."""
     assert profiler.profiler is not None, "the profiler has not run"
     results: Any = profiler.profiler.kineto_results
     wanted = DeviceType.CUDA if device == "cuda" else DeviceType.CPU
@@ -74,7 +90,7 @@ def read(profiler: "profile", device: str) -> Recording:
             recording.steps.append(_span(event, name))
         elif (phase := phase_of(name)) is not None:
             recording.phases.append(_span(event, phase))
-        elif not event.is_user_annotation() and event.linked_correlation_id() == 0:
+        elif with_operators and not event.is_user_annotation() and event.linked_correlation_id() == 0:
             operators.append((event, name))
     for event, name in operators:
         kernel_ns = kernels[event.correlation_id()]

@@ -37,7 +37,7 @@ def run(subject: Subject) -> None:
         with record_function(label_of("cleanup")):  # outside of any step
             training.trainer.drop_gradients()
             gc.collect()
-    recording = read(profiler, subject.config.device)
+    recording = read(profiler, subject.config.device, with_operators=False)
     levels = AllocatedBytes(recording, held_before)
     memory = subject.record.memory
     first, *rest = recording.steps

@@ -1,5 +1,6 @@
 """The input of a pass."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from dpprof.config.experiment import ExperimentConfig
@@ -11,11 +12,15 @@ from dpprof.record.record import Record
 
 @dataclass(frozen=True)
 class Subject:
-    """An experiment, from which a pass builds trainings, and the record that it adds its results to."""
+    """An experiment, from which a pass builds trainings, and the record that it adds its results to.
+
+    A pass may call `times_taken` before its end: the rest of it needs no quiet machine.
+    """
 
     config: ExperimentConfig
     folder: RunFolder
     record: Record
+    times_taken: Callable[[], None] = lambda: None
 
     def build(self, tensor_device: str | None = None, *, is_timed: bool = False) -> Training:
         """Build a training that has done no step yet, and record its parameters, batches and warnings."""

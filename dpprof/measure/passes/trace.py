@@ -10,7 +10,7 @@ import bisect
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +18,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from dpprof.measure.observe import Observer
-from dpprof.measure.passes.events import Allocation, Operator, Recording, Span, read
+from dpprof.measure.passes.events import Allocation, Operator, Recording, Span, no_collection, read
 from dpprof.measure.passes.subject import Subject
 from dpprof.record.files import write_gzipped_json
 from dpprof.record.folder import TRACE_SUFFIX, RunFolder
@@ -42,17 +42,23 @@ _LINK = "External id"
 def run(subject: Subject) -> None:
     """Trace three steps; keep the operators' rows, and a small trace of the last step."""
     training = subject.build()
-    with tracing(subject.folder, subject.record, subject.config.device) as steps:
+    with tracing(subject.folder, subject.record, subject.config.device, subject.times_taken) as steps:
         training.run(WAIT_STEPS + WARMUP_STEPS + ACTIVE_STEPS, steps)
 
 
 @contextmanager
-def tracing(folder: RunFolder, record: Record, device: str) -> Iterator[Observer]:
-    """Trace the last three of the six steps done inside, and keep the rows and the trace."""
+def tracing(
+    folder: RunFolder, record: Record, device: str, recorded: Callable[[], None] = lambda: None
+) -> Iterator[Observer]:
+    """Trace the last three of the six steps done inside, and keep the rows and the trace.
+
+    Calls `recorded` when the profiler has stopped.
+    """
     on_cuda = device == "cuda"
     rows: list[OperatorRow] = []
 
     def save(profiler: profile) -> None:
+        recorded()
         # TensorBoard's plugin takes the worker's name and the time from the file's name.
         path = folder.tensorboard / f"dpprof.{time.time_ns()}{TRACE_SUFFIX}"
         whole = path.with_suffix("")
@@ -61,7 +67,8 @@ def tracing(folder: RunFolder, record: Record, device: str) -> Iterator[Observer
         # Names from outside may hold bytes and control characters that strict JSON forbids.
         text = whole.read_text(encoding="utf-8", errors="replace")
         whole.unlink()
-        write_gzipped_json(path, slim(json.loads(text, strict=False)))
+        with no_collection():
+            write_gzipped_json(path, slim(json.loads(text, strict=False)))
 
     with profile(  # which saves what it has even if a step fails
         activities=[ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * on_cuda,
