@@ -79,7 +79,7 @@ class Asked:
         return make_launcher(self.drive)
 
     def start_early(self, experiment: "ExperimentConfig") -> None:
-        """Start the process of the first measured experiment, if that is here: it imports as this one does."""
+        """Start the process of the first measured experiment, if it is local: both import at once."""
         from dpprof.drive.launch.local import LocalLauncher
 
         if isinstance(self.launcher, LocalLauncher) and experiment.parallel == NONE:
@@ -140,11 +140,12 @@ def running_command(conduct: Callable[[Asked], None]) -> click.Command:
 def run(campaign: "Campaign", progress: "Progress") -> "Tracker":
     """Run a campaign's experiments; from then on the progress has no live lines."""
     from dpprof.drive.campaign import run_campaign
+    from dpprof.pages import image
     from dpprof.pages.run_reports import write_run_reports
     from dpprof.tracking.tracker import Tracker
 
     tracker = Tracker()
-    run_campaign(campaign, tracker, progress, write_run_reports)
+    run_campaign(campaign, tracker, progress, write_run_reports, image.prepare)
     progress.close()
     return tracker
 

@@ -24,6 +24,7 @@ from dpprof.record.figures.results import FAILED, FINISHED, KILLED, Result
 from dpprof.record.folder import SweepFolder, SweepState
 from dpprof.record.lock import LOCK, left_by
 from dpprof.tracking.tracker import Summary, Tracker
+from dpprof.vocabulary.messages import TIMES_TAKEN
 
 T = TypeVar("T")
 
@@ -190,10 +191,15 @@ class Campaign(ABC):
 
 
 def run_campaign(
-    campaign: Campaign, tracker: Tracker, watcher: Watcher, write_reports: Callable[[Result], None]
+    campaign: Campaign,
+    tracker: Tracker,
+    watcher: Watcher,
+    write_reports: Callable[[Result], None],
+    prepare_reports: Callable[[], None] = lambda: None,
 ) -> None:
     """Run a campaign's experiments, log what it keeps, and write its summary and the missing pages.
 
+    Calls `prepare_reports` while an experiment ends that needs no quiet machine any more.
     A failed experiment or an MLflow that went away does not stop it; Ctrl-C stops what runs and logs what was
     measured. Raises, before anything starts, ConfigError if the workload cannot be used and TrackingError if
     MLflow is not there; OSError once the runs folder can no longer be written.
@@ -204,7 +210,7 @@ def run_campaign(
     book = Logbook(tracker, campaign.stop, watcher.warn)
     with closing(book), stop_on_signals(campaign.stop):
         try:
-            driver = _Driver(campaign, book, write_reports)
+            driver = _Driver(campaign, book, write_reports, prepare_reports)
             driver.open()
             driver.run()
         finally:
@@ -232,6 +238,7 @@ class _Driver:
     campaign: Campaign
     book: Logbook
     write_reports: Callable[[Result], None]
+    prepare_reports: Callable[[], None]
 
     def open(self) -> None:
         """Check the workload, and open MLflow and the parent run."""
@@ -336,7 +343,12 @@ class _Driver:
         folder = (planned.home or campaign.folder).run(name)
         campaign.watcher.started(planned.index, planned.total, name)
         timeout_s = planned.timeout_s or campaign.drive.timeout_s
-        on_line = partial(campaign.watcher.line, name)
+
+        def on_line(text: str) -> None:
+            if text == TIMES_TAKEN:
+                self.prepare_reports()
+            campaign.watcher.line(name, text)
+
         runner = Runner(campaign.launcher, timeout_s, on_line, campaign.stop, planned.another_follows)
         result = drive_experiment(planned.config, folder, runner)
         campaign.watcher.ended(result)

@@ -1,11 +1,10 @@
-"""Images as PNGs, for MLflow's chart view and for slides: a memory timeline, and the bars of a comparison."""
+"""Images as PNGs, for MLflow's chart view and for slides: a memory timeline, and the bars of a comparison.
+
+matplotlib is imported with the first image: that takes as long as all of dpprof's own modules.
+"""
 
 import io
-
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from PIL import Image
+from typing import TYPE_CHECKING
 
 from dpprof.findings.comparison.rows import CellBar, Measure, ModelRows, legend
 from dpprof.findings.levels import Levels
@@ -14,6 +13,10 @@ from dpprof.pages.comparison.data import ComparisonData
 from dpprof.vocabulary.colors import CATEGORY_COLORS, ink, words
 from dpprof.vocabulary.formats import fixed, number, size
 from dpprof.vocabulary.trainers import short_name
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _HEADROOM = 1.25
 # Least width of a named phase, and least share of the peak of a category in the legend.
@@ -27,10 +30,24 @@ _ROW_INCHES = 0.27
 _LABELLED_SHARE = 0.12
 
 
-def timeline_of(levels: Levels, tables: LedgerTables, title: str) -> Figure:
-    """Draw the bytes alive over the step, stacked by category, with phases and peak."""
-    figure = Figure(figsize=(8, 6), dpi=100, layout="constrained")
+def prepare() -> None:
+    """Import what draws images."""
+    _figure(1, 1)
+
+
+def _figure(width: float, height: float) -> "Figure":
+    """Return an empty figure of so many inches."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=100, layout="constrained")
     FigureCanvasAgg(figure)
+    return figure
+
+
+def timeline_of(levels: Levels, tables: LedgerTables, title: str) -> "Figure":
+    """Draw the bytes alive over the step, stacked by category, with phases and peak."""
+    figure = _figure(8, 6)
     axes = figure.add_subplot()
     least = _LEAST_NAMED_PCT / 100 * max(levels.total_mib)
     axes.stackplot(
@@ -68,7 +85,7 @@ def timeline_of(levels: Levels, tables: LedgerTables, title: str) -> Figure:
     return figure
 
 
-def _name_phases(axes: Axes, levels: Levels, top: float, whole: float) -> None:
+def _name_phases(axes: "Axes", levels: Levels, top: float, whole: float) -> None:
     for i, span in enumerate(levels.spans):
         axes.axvspan(span.start_ms, span.end_ms, color="#9a9a9a" if i % 2 else "#ffffff", alpha=0.2, zorder=0)
         if 100 * (span.end_ms - span.start_ms) / whole >= _NARROWEST_LABEL_PCT:
@@ -77,8 +94,10 @@ def _name_phases(axes: Axes, levels: Levels, top: float, whole: float) -> None:
             axes.text(middle, 0.985 * top, name, ha="center", va="top", fontsize=_SMALL, linespacing=0.95)
 
 
-def png(figure: Figure) -> bytes:
+def png(figure: "Figure") -> bytes:
     """Return a figure as PNG with a palette of its own colours; flat ones do not change."""
+    from PIL import Image
+
     drawn = io.BytesIO()
     figure.savefig(drawn, format="png")
     image = Image.open(drawn).convert("RGB")
@@ -88,14 +107,13 @@ def png(figure: Figure) -> bytes:
     return kept.getvalue()
 
 
-def bars_of(data: ComparisonData, measure: Measure) -> Figure | None:
+def bars_of(data: ComparisonData, measure: Measure) -> "Figure | None":
     """Draw one measure of every cell, a panel per model; None if no cell has it."""
     bars = [row.bars[measure.key] for row in data.rows]
     if not any(bar.total is not None for bar in bars):
         return None
     rows = [sum(len(place.rows) + 1 for place in model.places) for model in data.models]
-    figure = Figure(figsize=(10, 1.4 + _ROW_INCHES * sum(rows)), dpi=100, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = _figure(10, 1.4 + _ROW_INCHES * sum(rows))
     panels = figure.subplots(len(rows), squeeze=False, height_ratios=rows)[:, 0]
     for axes, model in zip(panels, data.models, strict=True):
         _panel(axes, measure, model)
@@ -106,7 +124,7 @@ def bars_of(data: ComparisonData, measure: Measure) -> Figure | None:
     return figure
 
 
-def _panel(axes: Axes, measure: Measure, model: ModelRows) -> None:
+def _panel(axes: "Axes", measure: Measure, model: ModelRows) -> None:
     whole = model.scales[measure.key]
     at, ticks, names = 0, [], []
     for place in model.places:
@@ -122,7 +140,7 @@ def _panel(axes: Axes, measure: Measure, model: ModelRows) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _bar(axes: Axes, at: int, one: CellBar, measure: Measure, whole: float) -> None:
+def _bar(axes: "Axes", at: int, one: CellBar, measure: Measure, whole: float) -> None:
     left = 0.0
     for name, value in one.parts.items():
         color = measure.color(name)

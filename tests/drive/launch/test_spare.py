@@ -1,4 +1,4 @@
-"""The process that starts before its experiment is known: it serves, and whatever befalls it, nothing is lost.
+"""The process that starts before its experiment is known: whatever befalls it, nothing is lost.
 
 Its imports are stopped by a signal where a test needs a process that is still importing.
 """
@@ -135,7 +135,7 @@ def test_it_is_ended_while_it_waits_at_the_gate(launcher: LocalLauncher, tmp_pat
     if how == "cancelled":
         handle.cancel()
     else:
-        while not early.status() == psutil.STATUS_ZOMBIE and handle.poll() is None:
+        while early.status() != psutil.STATUS_ZOMBIE and handle.poll() is None:
             time.sleep(0.01)
     ended = end_of(handle)
     assert (ended.interrupted, ended.timed_out) == (how == "cancelled", how == "late")
