@@ -33,6 +33,7 @@ from click.testing import CliRunner
 from example_limits import LIMITED
 from example_ncu import StandIn
 from filelock import FileLock
+from forked import fork
 from turns import turn
 
 from dpprof.errors import ConfigError
@@ -147,15 +148,11 @@ def lay_out_store(folder: Path) -> None:
 
 
 def run_dpprof(folder: Path, *arguments: str, **more: str) -> Ended:
-    """`python -m dpprof ARGUMENTS` in the folder; further environment variables as keywords."""
-    return subprocess.run(
-        [sys.executable, "-m", "dpprof", *arguments],
-        cwd=folder,
-        env=environment(folder) | more,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    """`python -m dpprof ARGUMENTS` in the folder; further environment variables as keywords.
+
+    In a fork of a process that has imported torch.
+    """
+    return fork("-m", "dpprof", *arguments, cwd=folder, env=environment(folder) | more)
 
 
 def call_dpprof(folder: Path, *arguments: str, **more: str) -> Ended:
@@ -222,7 +219,7 @@ def fine(ended: Ended) -> Ended:
 
 @pytest.fixture
 def dpprof(tmp_path: Path) -> Run:
-    """Runs dpprof in the test's own folder, in a process of its own."""
+    """Runs dpprof in the test's own folder, in a process of its own, which need not import torch."""
     return lambda *arguments, **more: run_dpprof(tmp_path, *arguments, **more)
 
 

@@ -5,10 +5,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from conftest import environment, lay_out_store
+from forked import Forked
 
-Process = subprocess.Popen[str]
+Process = Forked
+P = TypeVar("P", Forked, subprocess.Popen[str])
 
 
 def started(
@@ -23,10 +26,19 @@ def started(
     It may be another program's; further environment variables as keywords.
     """
     lay_out_store(folder)
-    command, pipe = [sys.executable, *program, *arguments], subprocess.PIPE
-    process = subprocess.Popen(
-        command, cwd=folder, env=environment(folder) | more, stdout=pipe, stderr=pipe, text=True
-    )
+    return awaited(Forked([*program, *arguments], cwd=folder, env=environment(folder) | more), until)
+
+
+def with_pipes(folder: Path, arguments: list[str], until: Callable[[], object]) -> "subprocess.Popen[str]":
+    """The same, with pipes for its output that a test may close."""
+    lay_out_store(folder)
+    command, pipe = [sys.executable, "-m", "dpprof", *arguments], subprocess.PIPE
+    env = environment(folder)
+    return awaited(subprocess.Popen(command, cwd=folder, env=env, stdout=pipe, stderr=pipe, text=True), until)
+
+
+def awaited(process: P, until: Callable[[], object]) -> P:
+    """Wait until something holds while a process runs; if it does not come, the process ends."""
     deadline = time.monotonic() + 120
     try:
         while not until():

@@ -1,10 +1,10 @@
 """Runs scripts, as they are and under `dpprof watch`."""
 
 import subprocess
-import sys
 from pathlib import Path
 
 from example_runs import known
+from forked import fork
 
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Record
@@ -20,13 +20,9 @@ def step():
 """
 
 
-def python(*arguments: object, cwd: Path) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
-
-
 def watch(*arguments: object, cwd: Path) -> "subprocess.CompletedProcess[str]":
-    return python("-m", "dpprof", "watch", *arguments, cwd=cwd)
+    """Run `dpprof watch`, in a fork of a process that has imported torch and dpprof."""
+    return fork("-m", "dpprof", "watch", *arguments, cwd=cwd)
 
 
 def record_in(path: Path) -> Record:

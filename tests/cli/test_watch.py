@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from conftest import lay_out_store, runs_of
 from example_runs import known
-from watched import STEP, python, record_in, watch
+from forked import fork
+from watched import STEP, record_in, watch
 
 from dpprof.errors import shown
 from dpprof.record.folder import RunFolder
@@ -69,7 +70,7 @@ def test_a_script_does_what_it_does_without(
     path = EXAMPLES / f"{script}.py"
     with ThreadPoolExecutor(2) as at_once:
         runs = (
-            at_once.submit(python, "-W", "ignore", path, cwd=tmp_path),
+            at_once.submit(fork, "-W", "ignore", path, cwd=tmp_path),
             at_once.submit(watch, "--measured-steps", 4, path, cwd=tmp_path),
         )
     alone, watched = (run.result() for run in runs)
@@ -202,7 +203,7 @@ def test_each_rank_of_a_launch_is_measured(tmp_path: Path) -> None:
     for _ in range(4):
         shutil.rmtree(tmp_path / "runs", ignore_errors=True)
         alone, watched = (
-            python("-W", "ignore", *launch, *what, cwd=tmp_path) for what in ((script,), watching)
+            fork("-W", "ignore", *launch, *what, cwd=tmp_path) for what in ((script,), watching)
         )
         if "terminate called" not in alone.stderr + watched.stderr:  # torch's ranks may abort at their exit
             break
@@ -280,7 +281,7 @@ for _ in range(40):
 print(loss.item())
 """
     (tmp_path / "mine.py").write_text(script)
-    alone = python("mine.py", cwd=tmp_path)
+    alone = fork("mine.py", cwd=tmp_path)
     watched = watch("--measured-steps", 4, "mine.py", cwd=tmp_path)
     assert (watched.returncode, alone.returncode) == (0, 0), watched.stderr
     assert alone.stdout.splitlines()[-1] in watched.stdout.splitlines()
@@ -302,7 +303,7 @@ for _ in range(30):
 print(loss.item())
 """
     (tmp_path / "mine.py").write_text(script.replace("FULLGRAPH", str(fullgraph)))
-    alone = python("mine.py", cwd=tmp_path)
+    alone = fork("mine.py", cwd=tmp_path)
     watched = watch("--measured-steps", 4, "mine.py", cwd=tmp_path)
     assert watched.returncode == 0, watched.stderr
     assert alone.stdout.splitlines()[-1] in watched.stdout.splitlines()
@@ -313,7 +314,7 @@ def test_a_notebook_shows_the_timeline(tmp_path: Path) -> None:
     """As nbconvert runs it, and in a page of Jupyter's."""
     pytest.importorskip("nbconvert")
     shutil.copy(EXAMPLES / "notebook.ipynb", tmp_path)
-    done = python("-m", "nbconvert", "--to", "html", "--execute", "notebook.ipynb", cwd=tmp_path)
+    done = fork("-m", "nbconvert", "--to", "html", "--execute", "notebook.ipynb", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "notebook.html").read_text()
     assert "memory/peak_in_backward_mib" in page

@@ -4,7 +4,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from watched import STEP, python, record_in, watch
+from forked import fork
+from watched import STEP, record_in, watch
 
 from dpprof.record.record import PassStatus
 
@@ -21,7 +22,7 @@ from dpprof.record.record import PassStatus
 def test_an_odd_end_is_as_without(ending: str, code: int, says: str, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(STEP + f"for _ in range(20): step()\n{ending}\n")
     done = watch("mine.py", cwd=tmp_path)
-    assert (python("mine.py", cwd=tmp_path).returncode, done.returncode) == (code, code)
+    assert (fork("mine.py", cwd=tmp_path).returncode, done.returncode) == (code, code)
     assert done.stderr.startswith(says) or f"\n{says}" in done.stderr
     assert "internal error" not in done.stderr
     assert record_in(tmp_path).passes["clean"].status is PassStatus.FINISHED
@@ -32,7 +33,7 @@ def test_errors_of_a_module_are_told_as_without(tmp_path: Path) -> None:
     script = "try:\n    {}['key']\nexcept KeyError as error:\n    raise ValueError('bad luck') from error\n"
     for name, text in (("mine", script), ("wrong", "x = = 1\n")):
         (tmp_path / f"{name}.py").write_text(text)
-        watched, alone = watch(f"{name}.py", cwd=tmp_path), python(f"{name}.py", cwd=tmp_path)
+        watched, alone = watch(f"{name}.py", cwd=tmp_path), fork(f"{name}.py", cwd=tmp_path)
         told = alone.stderr.replace(str(tmp_path) + "/", "")
         assert watched.stderr.replace(str(tmp_path) + "/", "").startswith(told)
     as_module = watch("-m", "mine", cwd=tmp_path)

@@ -3,16 +3,14 @@
 They also tell which of their models and optimizers are still there.
 """
 
-import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import environment
 from example_runs import known
+from forked import fork
 
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import PassStatus
@@ -22,25 +20,15 @@ SCRIPTS = sorted((TESTS / "watched_scripts").glob("*.py"))
 # They run a profiler of their own, or measure themselves, so that dpprof cannot.
 MEASURED_BY_ITSELF = {"nested", "profiled"}
 
-Run = Callable[[Path, Path, bool], int]
 
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+def run(folder: Path, script: Path, is_watched: bool) -> int:
     """Run a script, watched or not, with files for its output, and return its exit code."""
-    command = [sys.executable, str(TESTS / "fork_scripts.py")]
-    settings = environment(tmp_path_factory.mktemp("settings"))
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=settings) as server:
-
-        def ask(folder: Path, script: Path, is_watched: bool) -> int:
-            folder.mkdir()
-            known(server.stdin).write(json.dumps([str(folder), str(script), is_watched]) + "\n")
-            known(server.stdin).flush()
-            return int(known(server.stdout).readline())
-
-        yield ask
-        known(server.stdin).close()
+    folder.mkdir()
+    watch = ["-m", "dpprof", "watch", "--measured-steps", "3"] if is_watched else []
+    ended = fork(*watch, script, cwd=folder)
+    (folder / "out").write_text(ended.stdout)
+    (folder / "err").write_text(ended.stderr)
+    return ended.returncode
 
 
 def in_its_process(folder: Path, script: Path) -> int:
@@ -58,7 +46,7 @@ def without_times(path: Path) -> str:
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=[script.stem for script in SCRIPTS])
-def test_a_script_is_as_without(script: Path, run: Run, tmp_path: Path) -> None:
+def test_a_script_is_as_without(script: Path, tmp_path: Path) -> None:
     alone, watched = tmp_path / "alone", tmp_path / "watched"
     code = in_its_process(alone, script) if script.stem == "raises" else run(alone, script, False)
     assert run(watched, script, True) == code

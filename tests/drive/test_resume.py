@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 from conftest import call_dpprof, measure_here, runs_of
-from started import started
+from started import with_pipes
 
 GRID = ["--workload", "example_workloads:unlucky", "--trainers", "standard", "--seq-lens", "1"]
 QUICK = ["--warmup-steps", "2", "--measured-steps", "2", "--passes", "clean,memory", "--sweep-name", "s"]
@@ -93,7 +93,7 @@ def test_a_terminal_that_closes_while_resuming_keeps_the_earlier_figures_and_nob
     (runs / HANGS / "config.json").write_text(json.dumps(config | {"batch_size": 7}))
     record = cut_off(runs / HANGS)
     resume = [*GRID, "--batch-sizes", "2,7", *QUICK, *RESUME]
-    driver = started(swept, ["sweep", *resume], (runs / f".{HANGS}.again" / "record.json").exists)
+    driver = with_pipes(swept, ["sweep", *resume], (runs / f".{HANGS}.again" / "record.json").exists)
     for other in (["sweep", *resume], ["sweep", *resume[:-2]], ["log", "runs/s"], ["log", f"runs/s/{FIRST}"]):
         refused = call_dpprof(swept, *other)
         assert refused.returncode == 2

@@ -49,7 +49,7 @@ time.sleep(100)
 @pytest.fixture(autouse=True)
 def _importable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sitecustomize.py").write_text(CUSTOM)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "tests"), str(tmp_path)]))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(ROOT), str(ROOT / "tests")]))
 
 
 @pytest.fixture
