@@ -2,148 +2,255 @@
 
     git worktree add ../before 15fd648
     python benchmarks/own_time.py ../before > docs/results/own_time.md
+    python benchmarks/own_time.py --only profile --runs 1
 
-Without a folder, only this checkout is timed. Takes half an hour with one, on 2 idle cores. Every command
-runs by turns in both checkouts, each time in a new folder with a store of its own.
+Without a folder, only this checkout is timed. With one, every command runs by turns in both. All is also told
+in t0, the time of `python -c "import torch, opacus"`, which is taken before and after each command. After the
+timed runs each command runs once more with samples of its stacks (`own_time_samples/`), which say where
+the driving process is, and what all processes import. Takes one to two hours on 2 idle cores; one row with
+`--only` takes a minute, except for the sweep and the plan.
 """
 
-import json
+import argparse
+import compileall
 import os
-import resource
-import statistics
+import shutil
 import subprocess
 import sys
 import time
-from collections import defaultdict
+from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import mlflow
-import opacus
-import torch
-from trainers import versions_of
+from own_time_parts import Parts, parts_of_runs, parts_of_samples
 
+from dpprof.process import processor
 from dpprof.vocabulary.formats import markdown_table
 
 HERE = Path(__file__).parents[1]
+SAMPLES = Path(__file__).parent / "own_time_samples"
+SMALL = "--trainer ghost --model-size mini --batch-size 4 --seq-len 32 --device cpu"
 ONE_B = "--model-sizes 1b --trainers ghost --batch-sizes 8 --seq-lens 1024 --target H100"
 SEVEN_B = "--model-sizes 7b --trainers ghost --parallel fsdp2 --world-size 64 --target H100 --batch-sizes 1"
 PLAN = "plan --target H100 --num-devices 8 --model-size 1b --dataset-size 10000000 --target-epsilon 8"
 LARGE = "--workload huggingface:gpt2-large --seq-lens 1024"
-# Commands and how often each runs; one that begins with an equal sign runs where the one before it did.
-COMMANDS = {
-    "--help": 15,
-    "profile --device cpu --model-size tiny": 5,
-    f"estimate {ONE_B}": 3,
-    f"estimate {SEVEN_B}": 1,
-    "test --device cpu": 1,
-    "sweep --device cpu": 1,
-    f"fit --target H100 {LARGE}": 1,
-    PLAN: 1,
-    f"={PLAN}": 1,
+LEAST_S = 0.05
+START = "import torch, opacus"
+NEW_STORE = "from mlflow import MlflowClient; MlflowClient().search_experiments()"
+
+HOW = """Each figure is from a command's start to its end: the median of so many runs, in each checkout by
+turns. MLflow's store, an SQLite file, exists before: MLflow itself makes its tables before the clock starts.
+Only `profile-new-store`, the very first profile, makes a store. MiB is the largest resident set of one of the
+command's processes.
+"""
+WHERE = """## Where the seconds go
+
+First the parts of a timed run, the one in the middle, by the times in its run folders. Then those of one
+more run, by its stacks, taken every 10 ms: what the driving process does, and what others import, each
+package with all that it imports itself. Estimates are forks of a process that has done the imports, and are
+not sampled themselves. Sampling makes that run a little slower.
+"""
+
+
+class Row(NamedTuple):
+    """A command, how often it runs, and its goal in t0.
+
+    It runs in a new folder, or in that of the row before which it follows (`after`). MLflow's store is there
+    already, unless it is `without_store`.
+    """
+
+    name: str
+    words: str
+    runs: int = 1
+    goal: float | None = None
+    after: str = ""
+    without_store: bool = False
+
+
+ROWS = {
+    row.name: row
+    for row in (
+        Row("help", "--help", 5),
+        Row("profile", f"profile {SMALL}", 3, 2.5),
+        Row("profile-new-store", f"profile {SMALL}", 3, without_store=True),
+        Row("show", "show runs/*/*/", 3, after="profile"),
+        Row("sweep", "sweep --device cpu", 1, 24),
+        Row("compare", "compare runs/*/", 3, after="sweep"),
+        Row("test", "test --device cpu"),
+        Row("estimate-1b", f"estimate {ONE_B}", 3, 2),
+        Row("estimate-7b", f"estimate {SEVEN_B}", 1, 5),
+        Row("plan", PLAN, 1, 15),
+        Row("plan-again", PLAN, 1, 2, after="plan"),
+        Row("fit", f"fit --target H100 {LARGE}"),
+    )
 }
-STARTUP = "startup"
-ONE = "--one"
 
 
 class Took(NamedTuple):
-    """One run of a command: seconds, the largest resident set of its processes, and what these did.
-
-    `within` has the seconds of each measuring process to its first step (`startup`), and of its passes.
-    """
+    """A run of a command: seconds, largest resident set of one of its processes, and its parts."""
 
     seconds: float
     mib: float
-    within: dict[str, list[float]]
+    parts: Parts
+
+
+class Timed(NamedTuple):
+    """What a row took in each checkout: the run in the middle, and the parts of one with samples."""
+
+    row: Row
+    runs: int
+    middle: dict[str, Took]
+    sampled: dict[str, Parts]
 
 
 def main() -> None:
-    if sys.argv[1:2] == [ONE]:  # in a process of its own, for its children's largest resident set
-        print(json.dumps(once(sys.argv[2:])))
-        return
-    checkouts = {"now": HERE}
-    if sys.argv[1:]:
-        checkouts = {"before": Path(sys.argv[1]).absolute()} | checkouts
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("before", nargs="?", type=Path, help="checkout to compare with")
+    parser.add_argument("--only", action="append", choices=list(ROWS), help="a row; may be given again")
+    parser.add_argument("--runs", type=int, help="timed runs of each command, instead of each row's own")
+    asked = parser.parse_args()
+    checkouts = {"before": asked.before.resolve()} if asked.before else {}
+    checkouts["now"] = HERE
+    for checkout in checkouts.values():
+        compileall.compile_dir(checkout / "dpprof", quiet=1)
     with TemporaryDirectory() as folder:
-        taken = dict(timed(checkouts, Path(folder)))
+        bench = Bench(checkouts, Path(folder))
+        rows = [ROWS[name] for name in asked.only or ROWS]
+        taken = [bench.time(row, asked.runs or row.runs) for row in rows]
+    report(taken, list(checkouts), bench.starts)
+
+
+class Bench:
+    """Runs commands in the checkouts, each by turns; `starts` has the seconds of t0."""
+
+    def __init__(self, checkouts: dict[str, Path], folder: Path) -> None:
+        self.starts: list[float] = []
+        self._checkouts, self._folder = checkouts, folder
+        self._store = folder / "mlflow.db"
+        for command in (NEW_STORE, START):  # once unmeasured, to have the files in memory
+            subprocess.run([sys.executable, "-c", command], check=True, env=os.environ | uri(self._store))
+
+    def time(self, row: Row, runs: int) -> Timed:
+        """Run a row so often."""
+        taken: dict[str, list[Took]] = {name: [] for name in self._checkouts}
+        for run in range(runs):
+            for name in self._checkouts:
+                self._time_start()
+                taken[name].append(self._run(row, name, str(run)))
+        self._time_start()
+        middle = {name: sorted(each)[len(each) // 2] for name, each in taken.items()}
+        print(row.name, {name: [round(one.seconds, 2) for one in each] for name, each in taken.items()},
+              file=sys.stderr, flush=True)  # fmt: skip
+        sampled = {name: self._run(row, name, "sampled", with_samples=True).parts for name in self._checkouts}
+        return Timed(row, runs, middle, sampled)
+
+    def _time_start(self) -> None:
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-c", START], check=True)
+        self.starts.append(time.perf_counter() - began)
+
+    def _run(self, row: Row, name: str, run: str, *, with_samples: bool = False) -> Took:
+        place = self._folder / name / f"{row.after or row.name}_{run}"
+        if not place.exists():
+            place.mkdir(parents=True)
+            if not row.without_store:
+                shutil.copyfile(self._store, place / "mlflow.db")
+            if row.after:
+                self._run(ROWS[row.after], name, run)
+        samples = place / f"samples_{row.name}"
+        own = uri(place / "mlflow.db") | {"PYTHONPATH": str(self._checkouts[name])}
+        if with_samples:
+            samples.mkdir()
+            own |= {"PYTHONPATH": f"{SAMPLES}:{own['PYTHONPATH']}", "OWN_TIME_SAMPLES": str(samples)}
+        runs = place / "runs"
+        known, began = set(runs.rglob("record.json")), time.time()
+        seconds, mib = command(place, row.words.split(), os.environ | own)
+        if with_samples:
+            return Took(seconds, mib, parts_of_samples(seconds, samples))
+        return Took(seconds, mib, parts_of_runs(began, seconds, set(runs.rglob("record.json")) - known))
+
+
+def uri(store: Path) -> dict[str, str]:
+    return {"MLFLOW_TRACKING_URI": f"sqlite:///{store}"}
+
+
+def command(place: Path, words: list[str], environment: dict[str, str]) -> tuple[float, float]:
+    """Run dpprof in a folder; return seconds, and MiB of the largest resident set of a process."""
+    found = [str(path) for word in words for path in (sorted(place.glob(word)) if "*" in word else [word])]
+    told = place / "stderr.txt"
+    with told.open("w") as stderr:
+        began = time.perf_counter()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dpprof", *found],
+            cwd=place,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - began
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        sys.exit(f"dpprof {' '.join(found)} with {environment['PYTHONPATH']}: {told.read_text()}")
+    return seconds, usage.ru_maxrss / 1024
+
+
+def report(taken: list[Timed], names: list[str], starts: list[float]) -> None:
+    """Print the page."""
+    t0, here = median(starts), processor()
+    versions = ", ".join(f"{package} {version(package)}" for package in ("torch", "opacus", "mlflow"))
     print("# The tool's own time\n")
-    print(f"Made by `python benchmarks/own_time.py`, {versions_of((torch, opacus, mlflow))}.\n")
-    print("Seconds from the start of a command to its end, and the largest resident set of its processes:")
-    print("medians of so many runs.\n")
-    headings = [f"{name}, {unit}" for unit in ("s", "MiB") for name in checkouts]
-    print(markdown_table(["command", "runs", *headings], list(totals(taken, checkouts))))
-    print("Of these, the seconds of its measuring processes, all together: until the first step (each, in")
-    print("brackets), and in the passes. Up to two estimates run at a time. The rest is the command's own:")
-    print("imports, the store, and pages.\n")
-    print(markdown_table(["command", *checkouts], list(parts(taken, checkouts))))
+    print(f"Made by `python benchmarks/own_time.py`: Python {sys.version.split()[0]}, {versions},")
+    print(f"{here['cpu']}, {here['cpu_cores']} cores. **t0 = {t0:.2f} s** is the time of")
+    print(f'`python -c "{START}"`: the median of {len(starts)} in between the commands,')
+    print(f"{min(starts):.2f} to {max(starts):.2f} s.\n")
+    print(HOW)
+    headings = [f"{name}, {unit}" for unit in ("s", "t0") for name in names]
+    headings += ["goal, t0", *(f"{name}, MiB" for name in names)]
+    print(markdown_table(["row", "runs", *headings], list(totals(taken, t0)), right=1))
+    print(WHERE, end="")
+    for timed in taken:
+        print(f"\n### {timed.row.name}\n\n{described(timed.row)}")
+        for parts in ({name: took.parts for name, took in timed.middle.items()}, timed.sampled):
+            for kind in dict.fromkeys(kind for found in parts.values() for kind in found):
+                lines = list(part_rows([found.get(kind, {}) for found in parts.values()], t0))
+                print(f"\n{markdown_table([kind, *headings[: 2 * len(names)]], lines, right=1)}", end="")
 
 
-def timed(checkouts: dict[str, Path], folder: Path) -> Any:
-    """Yield each command, and its runs in each checkout."""
-    for number, (command, times) in enumerate(COMMANDS.items()):
-        is_again = command.startswith("=")
-        words = command.removeprefix("=").split()
-        taken: dict[str, list[Took]] = {name: [] for name in checkouts}
-        for run in range(times):
-            for name, checkout in checkouts.items():
-                within = folder / name / f"{number - is_again}_{run}"
-                taken[name].append(alone(checkout, within, words))
-        told = "the same again" if is_again else f"`dpprof {command}`"
-        print(told, taken, file=sys.stderr, flush=True)
-        yield told, taken
+def described(row: Row) -> str:
+    where = f", in the folder of `{row.after}`" if row.after else ", with a new store" * row.without_store
+    return f"`dpprof {row.words}`{where}:"
 
 
-def totals(taken: dict[str, dict[str, list[Took]]], checkouts: dict[str, Path]) -> Any:
-    for command, runs in taken.items():
-        seconds = [statistics.median(each.seconds for each in runs[name]) for name in checkouts]
-        mib = [max(each.mib for each in runs[name]) for name in checkouts]
-        number = str(len(runs["now"]))
-        yield [command, number, *(f"{s:.2f}" for s in seconds), *(f"{m:,.0f}" for m in mib)]
+def totals(taken: list[Timed], t0: float) -> Iterator[list[str]]:
+    for timed in taken:
+        took = timed.middle.values()
+        seconds = [one.seconds for one in took]
+        goal = "" if timed.row.goal is None else f"{timed.row.goal:g}"
+        mib = [f"{one.mib:,.0f}" for one in took]
+        yield [timed.row.name, str(timed.runs), *in_both(seconds, t0), goal, *mib]
 
 
-def parts(taken: dict[str, dict[str, list[Took]]], checkouts: dict[str, Path]) -> Any:
-    for command, runs in taken.items():
-        cells = [", ".join(spent(runs[name][-1])) for name in checkouts]
-        if any(cells):
-            yield [command, *cells]
+def part_rows(parts: list[dict[str, float]], t0: float) -> Iterator[list[str]]:
+    """A line for each part, in the order of the last checkout's; those below `LEAST_S` share one."""
+    small = [0.0] * len(parts)
+    for name in dict.fromkeys(name for found in reversed(parts) for name in found):
+        seconds = [found.get(name, 0.0) for found in parts]
+        if max(map(abs, seconds)) >= LEAST_S:
+            yield [name, *in_both(seconds, t0)]
+        else:
+            small = [before + one for before, one in zip(small, seconds, strict=True)]
+    yield ["all smaller parts", *in_both(small, t0)]
+    yield ["together", *in_both([sum(found.values()) for found in parts], t0)]
 
 
-def spent(took: Took) -> Any:
-    """Yield each part's seconds."""
-    for name, seconds in sorted(took.within.items(), key=lambda one: -sum(one[1])):
-        each = f" ({len(seconds)} x {statistics.median(seconds):.1f})" if name == STARTUP else ""
-        if sum(seconds) >= 0.1:
-            yield f"{name} {sum(seconds):.1f}{each}"
-
-
-def alone(checkout: Path, within: Path, words: list[str]) -> Took:
-    """Run a command of a checkout in a folder."""
-    within.mkdir(parents=True, exist_ok=True)
-    own = {
-        "PYTHONPATH": str(checkout),
-        "MLFLOW_TRACKING_URI": f"sqlite:///{within / 'mlflow.db'}",
-    }
-    command = [sys.executable, __file__, ONE, *words]
-    ended = subprocess.run(command, cwd=within, env=os.environ | own, capture_output=True, text=True)
-    if ended.returncode:
-        sys.exit(f"{words} in {checkout}: {ended.stderr}")
-    return Took(*json.loads(ended.stdout.splitlines()[-1]))
-
-
-def once(words: list[str]) -> Took:
-    began, known = time.perf_counter(), set(Path("runs").rglob("record.json"))
-    subprocess.run([sys.executable, "-m", "dpprof", *words], check=True, stdout=subprocess.DEVNULL)
-    seconds = time.perf_counter() - began
-    within = defaultdict(list)
-    for path in set(Path("runs").rglob("record.json")) - known:
-        record = json.loads(path.read_text())
-        if record.get("startup_s") is not None:
-            within[STARTUP].append(record["startup_s"])
-        for name, outcome in record.get("passes", {}).items():
-            if outcome.get("seconds"):
-                within[name].append(outcome["seconds"])
-    return Took(seconds, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024, within)
+def in_both(seconds: list[float], t0: float) -> list[str]:
+    return [*(f"{one:.2f}" for one in seconds), *(f"{one / t0:.2f}" for one in seconds)]
 
 
 if __name__ == "__main__":
