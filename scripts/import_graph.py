@@ -131,7 +131,7 @@ class ImportGraph:
                 case ast.Constant(value=str(text)):
                     found |= self._file(text) | self._string(text)
                 case ast.List(elts=words) | ast.Tuple(elts=words) | ast.Call(args=words):
-                    texts = [word.value if isinstance(word, ast.Constant) else None for word in words]
+                    texts = [str(word.value) if isinstance(word, ast.Constant) else "" for word in words]
                     runs = [module for option, module in pairwise(texts) if option == "-m"]
                     found = found.union(*(self._modules.get(f"{module}.__main__", ()) for module in runs))
         return found - {file}
@@ -216,7 +216,7 @@ def asked(tree: ast.AST) -> Iterator[str]:
             case ast.arg(arg=name):
                 yield name
             case ast.Call(func=ast.Attribute(attr="usefixtures" | "getfixturevalue"), args=args):
-                yield from (arg.value for arg in args if isinstance(arg, ast.Constant))
+                yield from (str(arg.value) for arg in args if isinstance(arg, ast.Constant))
 
 
 def path_parts(node: ast.expr) -> list[str]:

@@ -2,16 +2,19 @@
 
     python scripts/quick_check.py [SECONDS]
 
-Runs in this checkout and the active environment, mypy and the tests (`tests_of_changes.py`) side by side.
-What has not ended when the time is over is stopped, and named as not checked. Exit code 0: everything was
-checked and passed; 1: something failed; 2: nothing failed, but not everything was checked.
+Runs in this checkout and the active environment, where it installs nothing. mypy and the tests
+(`tests_of_changes.py`) run side by side. What has not ended when the time is over is stopped, and named as
+not checked. Exit code 0: everything was checked and passed; 1: something failed; 2: nothing failed, but not
+everything was checked.
 """
 
 import argparse
+import importlib.metadata
 import signal
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,8 +26,9 @@ ROOT = Path(__file__).parent.parent
 TIME_S = 120
 # What pytest gets, of the time, to undo what a stopped test had set up.
 STOPPING_S = 10
-# pytest collects all files that it is given before it runs the first, and starts anew for each batch.
-BATCH = 40
+# Files of the first batch. pytest collects a whole batch before it runs the first test, so that small ones
+# begin soon, but it starts anew for each: every further batch is as large as all before.
+BATCH = 8
 NO_TESTS_COLLECTED = 5
 POLL_S = 0.1
 
@@ -79,7 +83,7 @@ def run_tests(root: Path, files: Sequence[str], checks: Checks) -> None:
     """Run test files in their order, in one process, until the time is over."""
     done, failed = 0, 0
     while done < len(files) and checks.remaining_s():
-        batch = files[done : done + BATCH]
+        batch = files[done : done + max(BATCH, done)]
         with TemporaryDirectory() as place:
             results = Path(place, "results.xml")
             options = ["-q", "--no-header", f"--junitxml={results}", "-o", "junit_family=xunit1"]
@@ -111,29 +115,56 @@ def read_results(path: Path, batch: Sequence[str]) -> tuple[int, int]:
     return max((index for index, file in enumerate(batch) if file in begun), default=0), failed
 
 
+def lacking_packages(root: Path) -> list[str]:
+    """What pyproject.toml asks for, with the extra `test`, and the environment does not have."""
+    try:
+        from packaging.requirements import Requirement
+    except ImportError:
+        return ["packaging"]
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lacking = []
+    for line in [project["name"], *project["dependencies"], *project["optional-dependencies"]["test"]]:
+        wanted = Requirement(line)
+        try:
+            version = importlib.metadata.version(wanted.name)
+        except importlib.metadata.PackageNotFoundError:
+            lacking.append(line)
+        else:
+            if not wanted.specifier.contains(version, prereleases=True):
+                lacking.append(f"{line} (it has {version})")
+    return lacking
+
+
 def main(root: Path, seconds: float) -> int:
     """Check everything; return the exit code."""
     checks = Checks(time.monotonic() + seconds)
+    lacking = lacking_packages(root)
+    if lacking:
+        print(f"This environment lacks {', '.join(lacking)}. scripts/test_run.sh installs what is needed.")
+        return 1
     found = find_tests(root)
     print("\n".join(found.lines()), flush=True)
     for name, arguments in (("format", ["format", "--check", "."]), ("lint", ["check", "."])):
-        checks.add(
-            name, subprocess.run([sys.executable, "-m", "ruff", *arguments], cwd=root, check=False).returncode
-        )
-    is_cold = not (root / ".mypy_cache").exists()
-    if is_cold:
+        command = [sys.executable, "-m", "ruff", *arguments]
+        checks.add(name, subprocess.run(command, cwd=root, check=False).returncode)
+    if not (root / ".mypy_cache").exists():
         print("mypy has no cache here: the first time it takes minutes", flush=True)
     with TemporaryDirectory() as place, Path(place, "mypy.log").open("w+b") as log:
-        types = subprocess.Popen(
-            [sys.executable, "-m", "mypy"], cwd=root, stdout=log, stderr=subprocess.STDOUT
-        )
+        command = [sys.executable, "-m", "mypy"]
+        types = subprocess.Popen(command, cwd=root, stdout=log, stderr=subprocess.STDOUT)
         try:
             run_tests(root, list(found.tests), checks)
         finally:
             code = ended(types, checks, signal.SIGTERM)
         log.seek(0)
-        print(log.read().decode(), end="", flush=True)
-    checks.add("types", code, "types (mypy goes on from its cache next time)")
+        said = log.read().decode()
+    print(said, end="", flush=True)
+    if ": error: " in said:
+        checks.add("types", 1)
+    elif code is not None:
+        checks.add("types", code)
+    if code is None:
+        checks.add("types", None, "types (mypy goes on from its cache next time)")
     return checks.exit_code()
 
 

@@ -1,5 +1,6 @@
 """The quick check in small checkouts, with the real programs; its time is over when a test says so."""
 
+import importlib.metadata
 import subprocess
 import sys
 from pathlib import Path
@@ -79,7 +80,9 @@ def test_only_what_was_checked_as_a_whole_passes(capsys: pytest.CaptureFixture[s
 
 
 def test_a_checkout_is_checked(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "pyproject.toml").write_text('[tool.pytest.ini_options]\n[tool.mypy]\nfiles = ["tests"]\n')
+    needed = 'name = "dpprof"\ndependencies = ["mypy>=1"]\noptional-dependencies.test = ["ruff"]\n'
+    tools = '[tool.pytest.ini_options]\n[tool.mypy]\nfiles = ["tests"]\n'
+    (tmp_path / "pyproject.toml").write_text(f"[project]\n{needed}{tools}")
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_it.py").write_text(PASSES)
     (tmp_path / "tests" / "test_types.py").write_text(
@@ -92,6 +95,17 @@ def test_a_checkout_is_checked(tmp_path: Path, capfd: pytest.CaptureFixture[str]
     assert "mypy has no cache here" in output
     assert "Incompatible types in assignment" in output
     assert output.splitlines()[-1] == "failed: format, types"
+
+
+def test_an_environment_that_does_not_fit_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    needed = 'dependencies = ["torch>=99", "pytest>=8"]\noptional-dependencies.test = ["no-such-package"]\n'
+    (tmp_path / "pyproject.toml").write_text(f'[project]\nname = "dpprof"\n{needed}')
+    assert quick_check.main(tmp_path, 600) == 1
+    lacking = f"torch>=99 (it has {importlib.metadata.version('torch')}), no-such-package"
+    installs = "scripts/test_run.sh installs what is needed."
+    assert capsys.readouterr().out == f"This environment lacks {lacking}. {installs}\n"
 
 
 def test_one_process_runs_files_in_the_order_that_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
