@@ -54,13 +54,13 @@ class Checks:
             (self.failed if code else self.passed).append(name)
 
     def exit_code(self) -> int:
-        """Say what was found."""
+        """Say what passed, what failed and what was not checked."""
+        if self.passed:
+            print(f"passed: {', '.join(self.passed)}")
         if self.failed:
             print(f"failed: {', '.join(self.failed)}")
         if self.left:
             print(f"not checked, for want of time: {'; '.join(self.left)}. .ci/run checks everything")
-        if not self.failed and not self.left:
-            print(f"passed: {', '.join(self.passed)}")
         return 1 if self.failed else 2 if self.left else 0
 
 
