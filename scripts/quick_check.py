@@ -66,10 +66,10 @@ class Checks:
 
 def ended(process: "subprocess.Popen[bytes]", checks: Checks, stop: signal.Signals) -> int | None:
     """Wait for a process, and return its exit code; None if the time is over first: then it is stopped."""
-    while checks.remaining_s():
-        if process.poll() is not None:
-            return process.returncode
+    while process.poll() is None and checks.remaining_s():
         time.sleep(POLL_S)
+    if process.returncode is not None:
+        return process.returncode
     process.send_signal(stop)
     try:
         process.wait(STOPPING_S)

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 
 from import_graph import ImportGraph
 
-# Tests that read files without importing them: one step away.
+# Tests that read files without importing them: one step away, and the first of those.
 READERS = (
     ("*.py", "tests/test_sizes.py"),
     ("dpprof/*.py", "tests/test_layers.py"),
@@ -88,11 +88,14 @@ def find_tests(root: Path) -> Found:
     changed = sorted({*listed(root, "diff", "--name-only", "--no-renames", base), *unknown})
     graph = ImportGraph(root, {*tracked, *unknown, *changed})
     steps = graph.steps_to(changed)
-    reached = {path: far for path, far in steps.items() if is_test(path) and (root / path).exists()}
-    for pattern, test in READERS:
-        if (root / test).exists() and any(fnmatch(path, pattern) for path in changed):
-            reached[test] = min(1, reached.get(test, 1))
-    tests = dict(sorted(reached.items(), key=lambda item: (item[1], item[0])))
+    readers = {test: 1 for pattern, test in READERS if any(fnmatch(path, pattern) for path in changed)}
+    reached = readers | {
+        path: min(far, readers.get(path, far)) for path, far in steps.items() if is_test(path)
+    }
+    order = sorted(
+        (far, path not in readers, path) for path, far in reached.items() if (root / path).exists()
+    )
+    tests = {path: far for far, _, path in order}
     return Found(words, changed, tests, [path for path in changed if not has_test(graph, path)], graph.unread)
 
 

@@ -1,6 +1,7 @@
 """The quick check in small checkouts, with the real programs; its time is over when a test says so."""
 
 import importlib.metadata
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -66,6 +67,16 @@ def test_files_that_were_not_finished_are_counted(tmp_path: Path) -> None:
     (tmp_path / "begun").unlink()
     assert outcome(tmp_path, PASSES, ENDLESS, FAILS, PASSES) == ([], ["2 test files"], [left])
     assert outcome(tmp_path, PASSES) == ([], [], ["1 of 1 test file, from test_0.py on"])
+
+
+def test_what_ended_when_the_time_was_over_is_not_stopped(tmp_path: Path) -> None:
+    checks = UntilBegun(tmp_path)
+    process = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
+    process.wait()
+    assert quick_check.ended(process, checks, signal.SIGTERM) == 3
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+    assert quick_check.ended(process, checks, signal.SIGTERM) is None
+    assert process.returncode == -signal.SIGTERM
 
 
 def test_only_what_was_checked_as_a_whole_passes(capsys: pytest.CaptureFixture[str]) -> None:

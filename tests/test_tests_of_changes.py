@@ -164,9 +164,10 @@ def test_tests_that_read_all_files_are_one_step_away(checkout: Path) -> None:
     for name in ("sizes", "docs", "scripts"):
         (checkout / "tests" / f"test_{name}.py").touch()
     change(checkout)
-    change(checkout, "dpprof/alone.py", "README.md")
+    change(checkout, "dpprof/alone.py", "dpprof/face.py", "README.md")
     found = find_tests(checkout)
-    assert steps_in(found) == {"test_docs": 1, "test_sizes": 1}
+    assert list(steps_in(found)) == ["test_docs", "test_sizes", "test_face", "test_import", "test_loop"]
+    assert steps_in(found)["test_sizes"] == steps_in(found)["test_face"] == 1
     assert found.untested == ["dpprof/alone.py"]
 
 
