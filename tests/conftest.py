@@ -89,9 +89,10 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Files whose few tests take long come first, so that no worker waits at the end for another's."""
-    items.sort(key=lambda item: item.path.stem not in LONGEST)
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: item.path.stem not in LONGEST)
 
 
 class Frozen:

@@ -92,47 +92,111 @@ def test_run_profiling_ncu_sweeps_with_counters(checkout: Path) -> None:
     assert all({"ledger", "ceilings"} <= set(c.measuring.pass_names) for c in grid.experiments.values())
 
 
-# Writes down where it is called too; makes environments like its own, and fails as mypy.
+# Writes down where it is called too; makes environments like its own, and fails where it is told to.
 IN_CLONE = """#!/bin/sh
 echo "$PWD: $(basename "$0") $*" >> "$CALLS"
 case "$*" in
     "-m venv "*) cp -R "$VIRTUAL_ENV" "$3" ;;
     "-m ruff check .") tail -n 1 pyproject.toml >> "$CALLS" ;;
-    "-m mypy") exit 1 ;;
+    "-m $FAILING") exit 1 ;;
 esac
 """
 
 
-def test_ci_tests_a_clone_with_what_is_not_committed(checkout: Path) -> None:
+def git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.fixture
+def committed(checkout: Path) -> Path:
+    """The copy with `.ci`, as a commit that leaves nothing out, and stand-ins for all that CI calls."""
     shutil.copytree(ROOT / ".ci", checkout / ".ci")
-    programs = checkout / "env" / "bin"
     for name in ("python", "mlflow", "dpprof", "chromium"):
-        (programs / name).write_text(IN_CLONE)
-        (programs / name).chmod(0o755)
+        (checkout / "env" / "bin" / name).write_text(IN_CLONE)
+        (checkout / "env" / "bin" / name).chmod(0o755)
     (checkout / "env" / "lib" / "python3" / "site-packages").mkdir(parents=True)
-    (checkout / ".gitignore").write_text("env\n")
-    identity = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
-    for command in (["init", "-q"], ["add", "."], [*identity, "commit", "-qm", "All"]):
-        subprocess.run(["git", *command], cwd=checkout, check=True)
-    with open(checkout / "pyproject.toml", "a") as changed:
-        changed.write("# changed\n")
-    (checkout / "calls").touch()
     (checkout / "tmp").mkdir()
+    (checkout / ".gitignore").write_text("env\ntmp\ncalls\n")
+    git(checkout, "init", "-q")
+    git(checkout, "add", ".")
+    git(checkout, "commit", "-qm", "All")
+    return checkout
+
+
+def run_ci(checkout: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run `.ci/run` with the stand-ins, which write down their calls in `calls`."""
+    programs = f"{checkout}/env/bin"
     environment = {
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
-        "VIRTUAL_ENV": str(checkout / "env"),
-        "CALLS": str(checkout / "calls"),
-        "TMPDIR": str(checkout / "tmp"),
+        "VIRTUAL_ENV": f"{checkout}/env",
+        "CALLS": f"{checkout}/calls",
+        "TMPDIR": f"{checkout}/tmp",
     }
-    script = [str(checkout / ".ci" / "run"), "-k", "name"]
-    ended = subprocess.run(script, env=environment, capture_output=True, text=True, check=False)
+    script = [f"{checkout}/.ci/run", *arguments]
+    (checkout / "calls").write_text("")
+    ended = subprocess.run(script, env=environment | more, capture_output=True, text=True, check=False)
+    assert list((checkout / "tmp").iterdir()) == []
+    return ended
+
+
+def test_ci_tests_a_clone_with_what_is_not_committed(committed: Path) -> None:
+    with open(committed / "pyproject.toml", "a") as changed:
+        changed.write("# changed\n")
+    (committed / "added").touch()
+    ended = run_ci(committed, "-k", "name", FAILING="mypy")
     assert (ended.returncode, ended.stdout.splitlines()[-1]) == (1, "failed: types"), ended.stderr
-    assert "not tested, since they are not added to git: calls" in ended.stdout
-    lines = (checkout / "calls").read_text().splitlines()
+    assert "not tested, since they are not added to git: added" in ended.stdout
+    lines = (committed / "calls").read_text().splitlines()
     assert lines[lines.index(next(line for line in lines if "ruff check" in line)) + 1] == "# changed"
     (tests,) = [line for line in lines if "-m pytest" in line]
     (above,) = [line for line in lines if ": dpprof profile" in line]
     assert "/with space é/dpprof: python" in tests
     assert tests.endswith("--durations=15 -k name")
     assert "/with space é: dpprof" in above
-    assert list((checkout / "tmp").iterdir()) == []
+
+
+def test_ci_keeps_the_tree_that_passed(committed: Path) -> None:
+    green = committed / ".git" / "ci-green"
+    assert run_ci(committed, FAILING="mypy").returncode == 1
+    assert not green.exists()
+    ended = run_ci(committed)
+    tree = git(committed, "rev-parse", "HEAD^{tree}")
+    assert (ended.returncode, green.read_text()) == (0, f"{tree}\n"), ended.stderr
+    assert ended.stdout.splitlines()[-1] == f"passed: tree {tree}, kept in {green}"
+
+
+def test_ci_keeps_no_tree_that_it_did_not_test_as_a_whole(committed: Path) -> None:
+    def last_line(*arguments: str, **more: str) -> str:
+        ended = run_ci(committed, *arguments, **more)
+        assert (ended.returncode, (committed / ".git" / "ci-green").exists()) == (0, False), ended.stderr
+        return ended.stdout.splitlines()[-1]
+
+    assert last_line("-k", "name") == "passed, but not kept as green: pytest got arguments"
+    assert last_line(PYTEST_ADDOPTS="-x") == "passed, but not kept as green: pytest got arguments"
+    (committed / "added").touch()
+    assert last_line() == "passed, but not kept as green: not everything was committed"
+    git(committed, "add", "added")
+    assert last_line() == "passed, but not kept as green: not everything was committed"
+
+
+def test_a_worktree_keeps_a_green_tree_of_its_own(committed: Path) -> None:
+    git(committed, "worktree", "add", "-q", "tmp/other")
+    other = committed / "tmp" / "other"
+    script, programs = other / ".ci" / "run", committed / "env" / "bin"
+    environment = {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "CALLS": os.devnull}
+    environment |= {"VIRTUAL_ENV": str(committed / "env")}
+    subprocess.run([script], env=environment, capture_output=True, check=True)
+    kept = Path(git(other, "rev-parse", "--absolute-git-dir")) / "ci-green"
+    assert kept.read_text().strip() == git(other, "rev-parse", "HEAD^{tree}")
+    assert not (committed / ".git" / "ci-green").exists()
+
+
+def test_a_quick_check_runs_here_and_installs_nothing(committed: Path) -> None:
+    check = f"{committed}: python scripts/quick_check.py"
+    assert run_ci(committed, "--quick", "60").returncode == 0
+    assert (committed / "calls").read_text().splitlines() == [f"{check} 60"]
+    make_environment(committed / ".venv")
+    (committed / ".venv" / "bin" / "python").write_text(IN_CLONE)
+    assert run_ci(committed, "--quick", PATH=os.environ["PATH"], VIRTUAL_ENV="").returncode == 0
+    assert (committed / "calls").read_text().splitlines() == [check]
