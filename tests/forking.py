@@ -70,7 +70,7 @@ def run(request: dict[str, Any], descriptors: list[int]) -> int:
     for descriptor in descriptors:
         os.close(descriptor)
     sys.stdin, sys.stdout, sys.stderr = open(0), _writer(1), _writer(2)  # noqa: SIM115
-    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
+    vars(sys).update(__stdin__=sys.stdin, __stdout__=sys.stdout, __stderr__=sys.stderr)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environ.update(request["env"])
@@ -97,7 +97,7 @@ def _ran(arguments: list[str]) -> int:
     kind, *rest = arguments
     try:
         if kind == "-W":
-            warnings.simplefilter(rest[0])  # type: ignore[arg-type]
+            warnings.simplefilter(rest[0])
             return _ran(rest[1:])
         if kind == "-m":
             sys.argv = rest
