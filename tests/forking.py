@@ -18,7 +18,7 @@ import sys
 import threading
 import warnings
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 _LONGEST_REQUEST = 2**18
 _LOOK_S = 0.01
@@ -90,14 +90,14 @@ def _writer(descriptor: int) -> io.TextIOWrapper:
     if descriptor == 1:
         return io.TextIOWrapper(open(1, "wb", closefd=False))
     unbuffered = open(descriptor, "wb", buffering=0, closefd=False)  # noqa: SIM115
-    return io.TextIOWrapper(unbuffered, errors="backslashreplace", write_through=True)  # type: ignore[type-var]
+    return io.TextIOWrapper(unbuffered, errors="backslashreplace", write_through=True)
 
 
 def _ran(arguments: list[str]) -> int:
     kind, *rest = arguments
     try:
         if kind == "-W":
-            warnings.simplefilter(rest[0])
+            warnings.filterwarnings(cast(Any, rest[0]))
             return _ran(rest[1:])
         if kind == "-m":
             sys.argv = rest
