@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from functools import cache
@@ -50,6 +51,8 @@ LONGEST = {
     "test_odd_experiments",
     "test_sweep_stopped",
 }
+# Functions of tests that may start a process that imports torch.
+MOST_STARTING = 110
 # Modules that a test imports before it pays to freeze what they made.
 MANY_MODULES = 100
 SCREENSHOTS = Path(__file__).parent / "screenshots"
@@ -93,6 +96,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Files whose few tests take long come first, so that no worker waits at the end for another's."""
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: item.path.stem not in LONGEST)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Have processes that tests start write down that they import torch (`sitecustomize.py`)."""
+    if not hasattr(config, "workerinput"):
+        os.environ["DPPROF_TEST_STARTS"] = str(shared_by_workers(config) / "starts")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail if too many functions of tests start a process that imports torch, which takes seconds."""
+    told = Path(os.environ["DPPROF_TEST_STARTS"])
+    if hasattr(session.config, "workerinput") or not told.exists():
+        return
+    starts = Counter(line.partition("[")[0].partition(" ")[0] for line in told.read_text().splitlines())
+    print(f"\n{len(starts)} functions started {starts.total()} processes that imported torch")
+    if len(starts) > MOST_STARTING:
+        for function, count in starts.most_common():
+            print(f"{count:4} {function}")
+        print(f"They are more than {MOST_STARTING}: use forked.py, or call_dpprof")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 class Frozen:

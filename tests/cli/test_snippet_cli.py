@@ -27,7 +27,8 @@ def run_script(folder: Path, *arguments: str) -> Ended:
     return subprocess.run(
         [sys.executable, "train.py", *arguments],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        env=os.environ
+        | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=False,

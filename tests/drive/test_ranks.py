@@ -109,7 +109,8 @@ def test_torchrun_starts_the_same_ranks(tmp_path: Path) -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     ended = subprocess.run(
         [*torchrun, "-m", "dpprof.measure", str(folder.path)],
-        env=os.environ | {"PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo"},
+        env=os.environ
+        | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]), "GLOO_SOCKET_IFNAME": "lo"},
         capture_output=True,
         text=True,
         check=False,

@@ -39,7 +39,7 @@ def environment(uri: str, experiment: str, **more: str) -> dict[str, str]:
         "MLFLOW_TRACKING_URI": uri,
         "MLFLOW_EXPERIMENT_NAME": experiment,
         "MLFLOW_DISABLE_TELEMETRY": "true",
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
         "OMP_NUM_THREADS": "1",
         "COLUMNS": "120",
         **more,
