@@ -2,11 +2,13 @@
 
 torch remembers the results of calls by what it reads of the arguments: most of an estimate's time, as it
 reads much of them that follows from the rest. Here, what torch has answered from its memory is remembered
-again, by a key that tells apart all that torch's does, and is read in a tenth of the time.
+again, by a key that tells apart all that torch's does, and is read in a tenth of the time. So are calls that
+torch does not remember but that make no memory: those of FSDP, which fill buffers, and lists of views.
 """
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -17,6 +19,11 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 _PLAIN = frozenset(
     (int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 )
+
+
+# Namespaces of operators whose results follow from the arguments without data, unless a tag says otherwise.
+_FOLLOWING = ("aten", "fsdp")
+_NOT_FOLLOWING = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view}
 
 
 class _NoKey(Exception):
@@ -43,14 +50,20 @@ class _Form(NamedTuple):
 _Result = _Argument | _Form | int | None
 
 
+class _Known(NamedTuple):
+    """The results of a call, and the type of their sequence if there may be several."""
+
+    results: list[_Result]
+    sequence: type[list[Any]] | type[tuple[Any, ...]] | None
+
+
 class QuickFakeTensorMode(FakeTensorMode):
     """Fake tensors, also of what is made without torch; calls known to torch's cache are answered here."""
 
     def __init__(self) -> None:
         # Data that a workload makes without torch, such as by numpy, becomes fake when used.
         super().__init__(allow_non_fake_inputs=True)
-        # By all that a call depends on: its results, several ones in a tuple.
-        self._known: dict[tuple[Any, ...], list[_Result] | tuple[_Result, ...]] = {}
+        self._known: dict[tuple[Any, ...], _Known] = {}
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -68,12 +81,15 @@ class QuickFakeTensorMode(FakeTensorMode):
             return super().__torch_dispatch__(func, types, args, kwargs)
         known = self._known.get(key)
         if known is not None:
-            made = [self._made(result, args) for result in known]
-            return tuple(made) if isinstance(known, tuple) else made[0]
+            made = [self._made(result, args) for result in known.results]
+            return made[0] if known.sequence is None else known.sequence(made)
         before = FakeTensorMode.cache_info()
         results = super().__torch_dispatch__(func, types, args, kwargs)
-        if FakeTensorMode.cache_info() == dataclasses.replace(before, hits=before.hits + 1):
-            self._learn(key, func, args, results)
+        is_remembered = FakeTensorMode.cache_info() == dataclasses.replace(before, hits=before.hits + 1)
+        if is_remembered or (_follows(func) and self._key(func, args, kwargs) == key):
+            known = _known(results, args)
+            if (is_remembered or _makes_none(known)) and self._is_made_so(known, results, args):
+                self._known[key] = known
         return results
 
     def _key(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -115,11 +131,12 @@ class QuickFakeTensorMode(FakeTensorMode):
             else:
                 raise _NoKey
 
-    def _learn(self, key: tuple[Any, ...], func: Any, args: Sequence[Any], results: Any) -> None:
-        """Remember results that torch made from what it reads of the arguments alone."""
-        several = isinstance(results, tuple)
-        forms = [_form(result, func, args) for result in (results if several else [results])]
-        self._known[key] = tuple(forms) if several else forms
+    def _is_made_so(self, known: _Known, results: Any, args: Sequence[Any]) -> bool:
+        """Tell if results made anew are as torch's: conjugated ones are not, for example."""
+        pairs = zip(known.results, results if known.sequence else [results], strict=True)
+        return all(
+            _same(self._made(form, args), result) for form, result in pairs if isinstance(result, FakeTensor)
+        )
 
     def _made(self, result: _Result, args: Sequence[Any]) -> Any:
         """Make a result anew, as torch does."""
@@ -135,12 +152,44 @@ class QuickFakeTensorMode(FakeTensorMode):
         return FakeTensor(self, made, result.device)
 
 
-def _form(result: Any, func: Any, args: Sequence[Any]) -> _Result:
-    for index, argument in enumerate(args):
-        if argument is result and isinstance(result, Tensor):
-            return _Argument(index)
+@cache
+def _follows(func: Any) -> bool:
+    return func.namespace in _FOLLOWING and _NOT_FOLLOWING.isdisjoint(func.tags)
+
+
+def _makes_none(known: _Known) -> bool:
+    """Tell if every result is an argument or a view of one, or nothing."""
+    return all(
+        result.view_of is not None
+        if isinstance(result, _Form)
+        else result is None or type(result) is _Argument
+        for result in known.results
+    )
+
+
+def _known(results: Any, args: Sequence[Any]) -> _Known:
+    sequence = next((kind for kind in (list, tuple) if isinstance(results, kind)), None)
+    return _Known([_result(one, args) for one in (results if sequence else [results])], sequence)
+
+
+def _result(result: Any, args: Sequence[Any]) -> _Result:
     if not isinstance(result, FakeTensor):
         return result
-    view_of = next(i for i, x in enumerate(args) if isinstance(x, Tensor)) if func.is_view else None
+    view_of = None
+    for index, argument in enumerate(args):
+        if argument is result:
+            return _Argument(index)
+        if isinstance(argument, Tensor) and _storage(argument) == _storage(result):
+            view_of = index
     form = result.shape, result.stride(), result.storage_offset(), result.dtype, result.fake_device
     return _Form(*form, view_of)
+
+
+def _same(made: Tensor, result: Tensor) -> bool:
+    keys = torch._C._dispatch_keys
+    sizes = (one.untyped_storage().nbytes() for one in (made, result))
+    return keys(made) == keys(result) and made.requires_grad == result.requires_grad and len(set(sizes)) == 1
+
+
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage()._cdata
