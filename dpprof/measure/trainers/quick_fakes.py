@@ -13,14 +13,13 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 # Arguments that are part of a key as they are, with their type, as 1 equals 1.0 and True.
 _PLAIN = frozenset(
     (int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 )
-
-
 # Namespaces of operators whose results follow from the arguments without data, unless a tag says otherwise.
 _FOLLOWING = ("aten", "fsdp")
 _NOT_FOLLOWING = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view}
@@ -31,13 +30,16 @@ class _NoKey(Exception):
 
 
 class _Argument(NamedTuple):
-    """A result that is an argument, changed in place."""
+    """A result that is the argument at a place, as after a change of it."""
 
-    index: int
+    place: int
 
 
 class _Form(NamedTuple):
-    """A result that is a new tensor: with memory of its own, or over that of the argument `view_of`."""
+    """A result that is a new tensor: with memory of its own, or over that of the argument `view_of`.
+
+    `attributes` are those that torch gave the first one; none of them is the tensor's own.
+    """
 
     shape: torch.Size
     stride: tuple[int, ...]
@@ -45,6 +47,7 @@ class _Form(NamedTuple):
     dtype: torch.dtype
     device: torch.device
     view_of: int | None
+    attributes: dict[str, Any]
 
 
 _Result = _Argument | _Form | int | None
@@ -134,14 +137,19 @@ class QuickFakeTensorMode(FakeTensorMode):
     def _is_made_so(self, known: _Known, results: Any, args: Sequence[Any]) -> bool:
         """Tell if results made anew are as torch's: conjugated ones are not, for example."""
         pairs = zip(known.results, results if known.sequence else [results], strict=True)
-        return all(
-            _same(self._made(form, args), result) for form, result in pairs if isinstance(result, FakeTensor)
+        tensors = [(form, result) for form, result in pairs if isinstance(result, FakeTensor)]
+        are_shared = (
+            value is None or value is self or isinstance(value, torch.device)
+            for form, _ in tensors
+            if isinstance(form, _Form)
+            for value in form.attributes.values()
         )
+        return all(are_shared) and all(_same(self._made(form, args), result) for form, result in tensors)
 
     def _made(self, result: _Result, args: Sequence[Any]) -> Any:
         """Make a result anew, as torch does."""
         if isinstance(result, _Argument):
-            return args[result.index]
+            return args[result.place]
         if not isinstance(result, _Form):
             return result
         with torch._C._DisableTorchDispatch():
@@ -149,12 +157,18 @@ class QuickFakeTensorMode(FakeTensorMode):
             if result.view_of is not None:
                 storage = args[result.view_of].untyped_storage()
                 made.set_(storage, result.offset, result.shape, result.stride)
-        return FakeTensor(self, made, result.device)
+        # As FakeTensor does, which looks each time for the device that it has found before.
+        made = Tensor._make_subclass(
+            FakeTensor, made, False, dispatch_device=True, device_for_backend_keys=result.device
+        )
+        vars(made).update(result.attributes)
+        return made
 
 
 @cache
 def _follows(func: Any) -> bool:
-    return func.namespace in _FOLLOWING and _NOT_FOLLOWING.isdisjoint(func.tags)
+    is_operator = isinstance(func, OpOverload)
+    return is_operator and func.namespace in _FOLLOWING and _NOT_FOLLOWING.isdisjoint(func.tags)
 
 
 def _makes_none(known: _Known) -> bool:
@@ -181,8 +195,15 @@ def _result(result: Any, args: Sequence[Any]) -> _Result:
             return _Argument(index)
         if isinstance(argument, Tensor) and _storage(argument) == _storage(result):
             view_of = index
-    form = result.shape, result.stride(), result.storage_offset(), result.dtype, result.fake_device
-    return _Form(*form, view_of)
+    return _Form(
+        shape=result.shape,
+        stride=result.stride(),
+        offset=int(result.storage_offset()),
+        dtype=result.dtype,
+        device=result.fake_device,
+        view_of=view_of,
+        attributes=dict(vars(result)),
+    )
 
 
 def _same(made: Tensor, result: Tensor) -> bool:

@@ -69,6 +69,7 @@ def told(tensor: Tensor, others: tuple[Tensor, ...]) -> tuple[Any, ...]:
     return (
         *(type(tensor), tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype, tensor.device),
         *(tensor.requires_grad, tensor.is_conj(), tensor.is_neg(), tensor.layout, storage.nbytes()),
+        {name: value for name, value in vars(tensor).items() if not isinstance(value, FakeTensorMode)},
         [other is tensor for other in others],
         [other.untyped_storage()._cdata == storage._cdata for other in others],
     )
