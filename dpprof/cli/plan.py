@@ -57,7 +57,7 @@ def _print(planned: "Plan", progress: "Progress") -> None:
     from dpprof.pages.plan import page
 
     for answer in planned.answers:
-        if answer.is_open:
+        if answer.is_open and answer.size < planned.most:
             stopped = f"the search stopped at {answer.size:,} samples, and more may fit"
             progress.warn(f"{short_name(answer.config.trainer)}: {stopped}")
     if planned.made is None or planned.interrupted:

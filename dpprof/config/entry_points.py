@@ -167,6 +167,14 @@ class PlanConfig(BudgetConfig, WithHeadroom):
             raise refuse("logical_batches", self.logical_batches, wanted)
         return tuple(dict.fromkeys(found))
 
+    @property
+    def possible_batches(self) -> tuple[int, ...]:
+        """Every logical batch that may be weighed. Raises ConfigError."""
+        found = list(self.batches)
+        while (larger := self.next_batch(found)) is not None:
+            found.append(larger)
+        return tuple(found)
+
     def next_batch(self, batches: Sequence[int]) -> int | None:
         """Return the next batch: at most half of the data, with enough steps; None if batches were given."""
         batch = 2 * max(batches)

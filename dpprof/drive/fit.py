@@ -71,6 +71,11 @@ class Searches(Campaign):
         """Settings of all experiments and of the search."""
         return shared_settings(self.experiments) | vars(self.config)
 
+    @property
+    def most(self) -> int:
+        """Largest size that is tried."""
+        return _MOST
+
     def planned(self, name: str, run_name: str, config: ExperimentConfig) -> Planned:
         """Plan a run of an experiment at some size."""
         return Planned(1 + list(self.experiments).index(name), len(self.experiments), run_name, config)
@@ -115,7 +120,7 @@ class Searches(Campaign):
             return {"size": fewest_that_fit(evaluate, limit, most=_MOST_RANKS)}
         starts = _STARTS[self.config.along]
         search = largest_that_fits(
-            evaluate, limit, starts=starts, most=_MOST, is_proven=self.is_proven, has_time=has_time
+            evaluate, limit, starts=starts, most=self.most, is_proven=self.is_proven, has_time=has_time
         )
         without = None
         if not search.is_open and self.config.usable < 1:

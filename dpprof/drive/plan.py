@@ -23,7 +23,13 @@ from dpprof.errors import AccountingError, ConfigError, ExperimentsFailed, refus
 from dpprof.findings.advice.answer import answer
 from dpprof.findings.fit import Answer
 from dpprof.findings.plan.answer import reason
-from dpprof.findings.plan.data import BatchNoise, Fitted, PlanData, peak_with_more_batches
+from dpprof.findings.plan.data import (
+    BatchNoise,
+    Fitted,
+    PlanData,
+    largest_useful_batch,
+    peak_with_more_batches,
+)
 from dpprof.findings.plan.timing import MeasuredSteps, Reached, StepCost
 from dpprof.privacy.accounting import noise_by_rdp, noise_for
 from dpprof.privacy.guarantee import PrivateSteps, default_delta
@@ -62,6 +68,11 @@ class Plan(Searches):
     def params(self) -> dict[str, object]:
         """Settings of all experiments and of the plan."""
         return shared_settings(self.experiments) | vars(self.asked)
+
+    @property
+    def most(self) -> int:
+        """Largest physical batch that is tried: no device has more samples in any step of any row."""
+        return largest_useful_batch(self.asked)
 
     def stages(self) -> Iterator[Stage]:
         """The searches, then an estimate of the row to begin with; if nothing fits, those of an advice."""
@@ -166,6 +177,7 @@ class Plan(Searches):
             folders=folders,
             weights_dtype=dtype,
             unlike=tuple(sorted(telling.keys() - alike.keys())),
+            is_at_least=answer.is_open,
         )
 
     def raise_if_failed(self) -> None:

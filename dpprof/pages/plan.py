@@ -5,7 +5,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from dpprof.findings.plan import answer as said
-from dpprof.findings.plan.answer import span
+from dpprof.findings.plan.answer import at_least, span
 from dpprof.findings.plan.data import Fitted, PlanData, TrainingOption
 from dpprof.findings.plan.timing import UNKNOWN
 from dpprof.pages import document as doc
@@ -136,7 +136,9 @@ def _memory(data: PlanData) -> doc.Table:
 
 
 def _largest(one: Fitted) -> str:
-    return "failed" if one.failure else f"{one.largest:,}" if one.largest else "none fits"
+    if one.failure:
+        return "failed"
+    return at_least(one.largest, one.is_at_least) if one.largest else "none fits"
 
 
 def _chart(data: PlanData) -> list[doc.Part]:

@@ -1,5 +1,7 @@
 """Ways in which ranks share the training, and the names of their collectives."""
 
+from functools import cache
+
 NONE, DDP, FSDP2 = "none", "ddp", "fsdp2"
 PARALLEL = (NONE, DDP, FSDP2)
 # torch's process group that sends nothing.
@@ -11,6 +13,7 @@ COMMUNICATION = "communication"
 COLLECTIVE_NAMESPACES = ("c10d::", "_c10d_functional::")
 
 
+@cache
 def collective_of(operator: str) -> str | None:
     """Return the collective of an operator, e.g. `c10d::_allgather_base_`; None if it sends nothing."""
     if not operator.startswith(COLLECTIVE_NAMESPACES):

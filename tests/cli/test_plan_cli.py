@@ -109,6 +109,18 @@ def test_several_devices_leave_out_what_cannot_share() -> None:
     )
 
 
+def test_no_batch_is_tried_that_no_step_can_fill() -> None:
+    """The largest draw in steps of 256 samples on average is below 384."""
+    ended, folder, plan = planned(*ON_CUDA, "1000")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    tried = {run.read_config().batch_size for run in SweepFolder(folder).runs()}
+    (largest,) = {row["largest_physical_batch"] for row in plan["options"]}
+    assert 256 < largest <= max(tried) <= 384
+    assert all(row["is_at_least"] for row in plan["options"])
+    assert f"{largest} or more" in ended.stdout
+    assert "the search stopped" not in ended.stdout + ended.stderr
+
+
 def test_where_nothing_fits_the_plan_says_so() -> None:
     ended, folder, plan = planned(*ON_CUDA, "0.5")
     assert ended.returncode == 3

@@ -95,7 +95,7 @@ def _too_close(close: Sequence[TrainingOption]) -> str:
     why = []
     if not is_measured and all(trainer_info(each.trainer).times_standard for each in close):
         why.append("was the fastest of them where all were measured (on a CPU)")
-    if one.largest >= max(other.largest for other in others):
+    if not any(other.is_at_least or other.largest > one.largest for other in others):
         why.append("needs no more memory than the others")
     return f"{text}; {short_name(one.trainer)} {joined(why)}" if why else text
 
@@ -173,7 +173,8 @@ def _of_recommended(plan: PlanData, one: TrainingOption) -> Iterator[str]:
     if measured is not None and one.largest > (most := measured.told[1]):
         yield (
             f"Measured steps tell of physical batches up to {most:,}, twice the largest of them; the "
-            f"device holds {one.largest:,}. Measure larger ones to know whether they are faster."
+            f"device holds {at_least(one.largest, one.is_at_least)}. Measure larger ones to know whether "
+            "they are faster."
         )
     others = {short_name(o.trainer) for o in plan.options if o.step.basis != one.step.basis}
     if others:
@@ -217,6 +218,11 @@ def span(time: Seconds | None) -> str:
     if time.least is None or time.most is None:
         return "not known"
     return number(time.least) if time.least == time.most else f"{number(time.least)} to {number(time.most)}"
+
+
+def at_least(size: int, is_at_least: bool) -> str:
+    """Format a size that fits, where larger ones may fit too."""
+    return f"{size:,}{' or more' if is_at_least else ''}"
 
 
 def to_data(plan: PlanData) -> dict[str, Any]:
@@ -263,6 +269,7 @@ def _row(plan: PlanData, option: TrainingOption) -> dict[str, Any]:
         "epsilon": noise.guarantee.epsilon,
         "delta": noise.guarantee.delta,
         "largest_physical_batch": option.largest,
+        "is_at_least": option.is_at_least,
         "physical_batch": option.physical_batch,
         "physical_batches": option.num_physical,
         "most_physical_batches": option.most_physical,

@@ -24,7 +24,7 @@ from dpprof.privacy.physical_batches import (
     expected_physical_batches,
     most_physical_batches,
 )
-from dpprof.record.figures.capacity import BOUNDS_DOUBT, round_batch
+from dpprof.record.figures.capacity import BOUNDS_DOUBT, ROUND_UNIT, round_batch
 from dpprof.record.record import Record
 from dpprof.vocabulary.trainers import trainer_info
 
@@ -63,7 +63,8 @@ class Fitted:
     """A trainer's largest physical batch on a device (0: none), the bytes it needs, and its step's cost.
 
     `weights_dtype` are the types of the model's weights in words; empty if not known. `unlike` are the names
-    of measured runs that do not count, as their weights have another type.
+    of measured runs that do not count, as their weights have another type. `is_at_least` means that larger
+    batches may fit too: none was tried.
     """
 
     config: ExperimentConfig
@@ -76,15 +77,17 @@ class Fitted:
     failure: str = ""
     weights_dtype: str = ""
     unlike: tuple[str, ...] = ()
+    is_at_least: bool = False
 
 
 @dataclass(frozen=True)
 class TrainingOption:
     """A way to train, as seen by one of several equal devices.
 
-    `largest` is the physical batch that fits, `physical_batch` the most to use. `num_physical` is their
-    expected number in a logical step on the device that draws the most, as the others wait for it. Any device
-    exceeds `most_physical` in a whole training with a chance of at most `TAIL`. `step` is a logical step.
+    `largest` is the physical batch that fits (`is_at_least`: or a larger one), `physical_batch` the most to
+    use. `num_physical` is their expected number in a logical step on the device that draws the most, as the
+    others wait for it. Any device exceeds `most_physical` in a whole training with a chance of at most
+    `TAIL`. `step` is a logical step.
     """
 
     trainer: str
@@ -97,6 +100,7 @@ class TrainingOption:
     hours: Seconds
     cost: Seconds | None
     num_devices: int
+    is_at_least: bool = False
 
     @property
     def device_hours(self) -> Seconds:
@@ -115,11 +119,7 @@ def option_of(
     """Return a trainer with a logical batch as an option; None if no batch fits."""
     if not fitted.largest or fitted.cost is None:
         return None
-    share = plan.dataset_size // plan.num_devices
-    num_draws = noise.steps * plan.num_devices
-    limit = min(
-        round_batch(fitted.largest), most_physical_batches(share, noise.sample_rate, 1, num_draws, TAIL)
-    )
+    limit = min(round_batch(fitted.largest), _most_physical(plan, noise.sample_rate, noise.steps, 1))
     physical = _knee(fitted, noise, plan, limit) if fitted.measured else limit
     average, num_physical = _physical_batches(noise, plan, physical)
     step = logical_step(fitted.config, fitted.cost, fitted.measured, reached, average, num_physical)
@@ -131,12 +131,28 @@ def option_of(
         largest=fitted.largest,
         physical_batch=physical,
         num_physical=num_physical,
-        most_physical=most_physical_batches(share, noise.sample_rate, physical, num_draws, TAIL),
+        most_physical=_most_physical(plan, noise.sample_rate, noise.steps, physical),
         step=step,
         hours=hours,
         cost=hours.times(plan.num_devices * price) if price else None,
         num_devices=plan.num_devices,
+        is_at_least=fitted.is_at_least,
     )
+
+
+def largest_useful_batch(plan: PlanConfig) -> int:
+    """Return the largest physical batch that a plan has a use for: it takes any step's draw, also rounded."""
+    most_drawn = max(
+        _most_physical(plan, batch / plan.dataset_size, plan.num_steps(batch), 1)
+        for batch in plan.possible_batches
+    )
+    return math.ceil(most_drawn / ROUND_UNIT) * ROUND_UNIT
+
+
+def _most_physical(plan: PlanConfig, sample_rate: float, steps: int, size: int) -> int:
+    """Return the most physical batches of this size that any device draws in a step, but for `TAIL`."""
+    share = plan.dataset_size // plan.num_devices
+    return most_physical_batches(share, sample_rate, size, steps * plan.num_devices, TAIL)
 
 
 def _physical_batches(noise: BatchNoise, plan: PlanConfig, size: int) -> tuple[float, float]:

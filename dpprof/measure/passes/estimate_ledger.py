@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Self
 from unittest.mock import patch
 
@@ -28,7 +29,12 @@ from dpprof.measure.passes.account import Account
 from dpprof.measure.passes.clock import Clock
 from dpprof.measure.passes.device_memory import AllocatedSteps
 from dpprof.measure.passes.events import read
-from dpprof.measure.passes.kernel_scratch import attention_scratch, convolution_copies, scratch_bytes
+from dpprof.measure.passes.kernel_scratch import (
+    attention_scratch,
+    convolution_copies,
+    may_take_scratch,
+    scratch_bytes,
+)
 from dpprof.measure.passes.ledger import Kept, Ledger
 from dpprof.measure.passes.traffic import PRODUCTS, flops, footprint, makes_nothing, tensors_in
 from dpprof.record.folder import RunFolder
@@ -255,6 +261,15 @@ class CudaLedger(EstimateLedger):
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an operator, and note the memory that cuDNN may take for it."""
         result = super().call(func, args, kwargs)
+        if _may_take_memory(func):
+            self._take_beside(func, args, result)
+        if self.storages.phase != "forward" and (kept := self._recurrent.take()):
+            name = "cudnn_recurrent_layers"
+            self._on_top[name] = max(kept, self._on_top.get(name) or 0)
+        return result
+
+    def _take_beside(self, func: Any, args: tuple[Any, ...], result: Any) -> None:
+        """Take the memory that an operator's kernel takes beside its tensors."""
         packet = func._overloadpacket
         if packet in PRODUCTS:
             # Handles of cuBLAS, and so their workspaces, belong to threads: autograd has one of its own.
@@ -277,10 +292,6 @@ class CudaLedger(EstimateLedger):
                 *(args[:3] if isinstance(result, tuple) else (result, *args[:2]))
             )
             self._assume_workspace("cudnn_convolution_workspace", _WORKSPACES, args, result, transformed)
-        if self.storages.phase != "forward" and (kept := self._recurrent.take()):
-            name = "cudnn_recurrent_layers"
-            self._on_top[name] = max(kept, self._on_top.get(name) or 0)
-        return result
 
     def _see(self, func: Any, result: Any) -> None:
         """See an operator's results before the memory that it takes beside them."""
@@ -300,6 +311,14 @@ class CudaLedger(EstimateLedger):
     def _steps(self, account: Account) -> AllocatedSteps:
         log = account.log
         return AllocatedSteps(self.storages.changes[: log.end_change], log.first_change)
+
+
+@cache
+def _may_take_memory(func: Any) -> bool:
+    """Tell if an operator's kernel may take memory beside its tensors on CUDA."""
+    packet = func._overloadpacket
+    kinds = PRODUCTS, _ATTENTION_BACKWARD, _CONVOLUTIONS
+    return may_take_scratch(func) or any(packet in kind for kind in kinds)
 
 
 def note_estimate(kept: Kept, record: Record, folder: RunFolder, *, may_grow: bool = True) -> None:

@@ -8,6 +8,7 @@ fp32 and, where blocks of keys share it, in a buffer of its own (aten/src/ATen/n
 """
 
 import math
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -31,6 +32,13 @@ class _Dimension(NamedTuple):
     size: int
     stride: int
     stride_out: int
+
+
+@cache
+def may_take_scratch(func: Any) -> bool:
+    """Tell if an operator (`OpOverload`) is a reduction or a softmax."""
+    packet = func._overloadpacket
+    return packet in _REDUCTIONS or packet in (_aten._safe_softmax, _aten._softmax_backward_data)
 
 
 def scratch_bytes(func: Any, args: tuple[Any, ...], processors: Multiprocessors) -> list[int]:

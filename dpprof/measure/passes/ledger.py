@@ -71,7 +71,7 @@ def keep_ledger(
     """Build a training, warm up, do `num_steps` steps and keep the one with the highest peak.
 
     The warm-up also makes the optimizer's state. `with_savings` does one more step for each saving that the
-    loop does not make. Under `FakeTensorMode` nothing is allocated.
+    loop does not make, of which only the peak is asked. Under `FakeTensorMode` nothing is allocated.
     """
     with ledger:
         training = build()
@@ -80,7 +80,9 @@ def keep_ledger(
         kept.result.from_allocator = ledger.from_allocator(kept.account)
         for name, made in savings_to_measure(training.trainer.savings).items() if with_savings else ():
             training.trainer.save(made)
-            kept.saved[name] = kept.account.peak - _highest(training, ledger, 1).account.peak
+            observer = PeakObserver(ledger, training)
+            training.run(1, observer)
+            kept.saved[name] = kept.account.peak - observer.peak
     return kept
 
 
@@ -165,8 +167,9 @@ class Ledger(TorchDispatchMode):
             self._count_collective(collective, args, result)
         if in_place:
             self.storages.take_over(args[0], result)
+        see, module_now = self.storages.see, self.modules.current
         for tensor in tensors_in((result, *args, *kwargs.values())):
-            self.storages.see(tensor, name, self.modules.current)
+            see(tensor, name, module_now)
         if self._counts:
             self._count_traffic(func, name, args, kwargs, result)
         return result
@@ -186,13 +189,16 @@ class Ledger(TorchDispatchMode):
     def _count_traffic(
         self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     ) -> None:
-        read, written = bytes_moved(func, args, kwargs, result)
+        tensors = operands(func, args, kwargs, result)
+        read, written = bytes_moved(func, args, result, tensors)
         num_flops = flops(func, args, kwargs, result)
         if read or written or num_flops:
             phase = self.storages.phase
             class_name = class_in_phase(class_by_name(name), phase)
             key = (name, class_name, phase)
-            row = self._rows.setdefault(key, TrafficRow(*key, calls=0, read=0, written=0, flops=0))
+            row = self._rows.get(key)
+            if row is None:
+                row = self._rows[key] = TrafficRow(*key, calls=0, read=0, written=0, flops=0)
             row.calls += 1
             row.read += read
             row.written += written
@@ -203,8 +209,7 @@ class Ledger(TorchDispatchMode):
                 given = (*args, *kwargs.values())
                 self.clock.add(call_of(name, given, read + written, num_flops), row)
             if self._cache is not None and (read or written):
-                found = operands(func, args, kwargs, result)
-                row.cached += read + written - self._cache.traffic(self.storages, found, read, written)
+                row.cached += read + written - self._cache.traffic(self.storages, tensors, read, written)
 
     def _count_collective(self, collective: str, args: tuple[Any, ...], result: Any) -> None:
         """Count a collective, and label its otherwise unlabelled arguments as communication buffers."""
@@ -288,6 +293,20 @@ class LabellingObserver(Observer):
     ) -> AbstractContextManager[None]:
         """Assign tensors made inside to a category."""
         return self._storages.label_new(category, accepts)
+
+
+class PeakObserver(LabellingObserver):
+    """Finds the peak of a step, in bytes, and nothing else."""
+
+    peak = 0
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """Log a step without traffic."""
+        with super().step():
+            self._storages.start_step()
+            yield
+        self.peak = self._storages.end_step().peak
 
 
 class LedgerObserver(LabellingObserver):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import accumulate
 from typing import Any, Self
 
 import torch
@@ -70,6 +71,13 @@ class StepLog:
     end: float = 0.0
     first_change: int = 0
     end_change: int = 0
+
+    @property
+    def peak(self) -> int:
+        """Most bytes alive at any moment of the step."""
+        began = sum(num_bytes for _, num_bytes in self.present)
+        changes = (event.num_bytes for event in self.events if event.category is None)
+        return max(accumulate(changes, initial=began))
 
 
 class Storages:
@@ -159,7 +167,7 @@ class Storages:
             if self._newborn:
                 self._newborn[-1].append(life)
             self._note(life, num_bytes)
-        else:
+        elif life.num_bytes != num_bytes:
             self._follow_size(life, num_bytes)
         return life
 

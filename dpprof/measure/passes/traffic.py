@@ -15,7 +15,7 @@ attention counts in full, as in torch.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -60,13 +60,15 @@ def footprint(tensor: Tensor) -> int:
     return min(elements * tensor.element_size(), tensor.untyped_storage().nbytes())
 
 
-def tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
-    """Yield the tensors among an operator's arguments or results, including those in lists."""
+def tensors_in(values: Iterable[Any]) -> list[Tensor]:
+    """Return the tensors among an operator's arguments or results, including those in lists."""
+    found = []
     for value in values:
         if isinstance(value, Tensor):
-            yield value
+            found.append(value)
         elif isinstance(value, list | tuple):
-            yield from tensors_in(value)
+            found += tensors_in(value)
+    return found
 
 
 @cache
@@ -94,10 +96,13 @@ Operands = tuple[list[Tensor], list[Tensor], list[Tensor]]
 def operands(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Operands:
     """Return the tensors of one operator call (`OpOverload`) by what it does with them."""
     by_place, by_name, _ = _changed_arguments(operator)
-    changed = list(tensors_in(a for a, written in zip(args, by_place, strict=False) if written))
-    changed += tensors_in(value for key, value in kwargs.items() if key in by_name)
-    untouched = list(tensors_in(a for a, written in zip(args, by_place, strict=False) if not written))
-    untouched += tensors_in(value for key, value in kwargs.items() if key not in by_name)
+    if not by_name:
+        changed, untouched = [], tensors_in((*args, *kwargs.values()))
+    else:
+        changed = tensors_in(a for a, written in zip(args, by_place, strict=False) if written)
+        changed += tensors_in(value for key, value in kwargs.items() if key in by_name)
+        untouched = tensors_in(a for a, written in zip(args, by_place, strict=False) if not written)
+        untouched += tensors_in(value for key, value in kwargs.items() if key not in by_name)
     known = {t.untyped_storage()._cdata for t in (*changed, *untouched) if t.layout is torch.strided}
     made = [
         t
@@ -107,12 +112,12 @@ def operands(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], resul
     return changed, untouched, made
 
 
-def bytes_moved(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> tuple[int, int]:
-    """Return the bytes that one operator call (`OpOverload`) reads and writes."""
-    name = operator._overloadpacket.__name__
+def bytes_moved(operator: Any, args: tuple[Any, ...], result: Any, tensors: Operands) -> tuple[int, int]:
+    """Return the bytes that one operator call (`OpOverload`) reads and writes of its tensors."""
     if makes_nothing(operator):
         return 0, 0
-    changed, untouched, made = operands(operator, args, kwargs, result)
+    name = operator._overloadpacket.__name__
+    changed, untouched, made = tensors
     is_out = _changed_arguments(operator)[2]
     if not made and not changed:
         is_scalar = isinstance(result, bool | int | float | complex)
@@ -203,12 +208,15 @@ _COUNTED_AS = {
 
 def flops(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
     """Return the FLOPs of one operator call, also of in-place products; 0 if it has no formula."""
+    formula = _formula(operator)
+    return 0 if formula is None else int(formula(*args, **kwargs, out_val=result))
+
+
+@cache
+def _formula(operator: Any) -> Callable[..., int] | None:
+    """Return an operator's formula: ours, or torch's, which gets the result as `out_val`."""
     packet = _COUNTED_AS.get(operator._overloadpacket, operator._overloadpacket)
-    if packet in _FORMULAS:
-        return _FORMULAS[packet](*args, **kwargs)
-    if packet in flop_registry:
-        return int(flop_registry[packet](*args, **kwargs, out_val=result))
-    return 0
+    return _FORMULAS.get(packet) or flop_registry.get(packet)
 
 
 class Cache:

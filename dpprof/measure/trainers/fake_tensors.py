@@ -24,6 +24,7 @@ from torch._subclasses.fake_tensor import (
 from dpprof.errors import EstimateError
 from dpprof.measure.trainers.base import TrainerBase
 from dpprof.measure.trainers.cuda_kernels import CudaAutocast, kernels_of_cuda
+from dpprof.measure.trainers.quick_fakes import QuickFakeTensorMode
 
 _aten = torch.ops.aten
 NEED_DATA = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
@@ -44,8 +45,7 @@ def fake_tensors(
     no stand-in.
     """
     with (
-        # Data that a workload makes without torch, such as by numpy, becomes fake when used.
-        FakeTensorMode(allow_non_fake_inputs=True),
+        QuickFakeTensorMode(),
         # Upper bounds in fake tensors' table: a dispatch mode would cost a fifth of an estimate's time.
         patch.dict(fake_impls.op_implementations_dict, _STAND_INS),
         patch.object(nn.init, "_no_grad_trunc_normal_", _normal),

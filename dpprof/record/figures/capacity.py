@@ -31,6 +31,8 @@ BOUNDS_DOUBT = 0.2
 _SMALL_SHARE = 0.03
 # Factor by which a target's host may be slower or faster than the machine that estimates: assumed.
 _HOST_DOUBT = 2.0
+# Batches are rounded to multiples of powers of two up to this one.
+ROUND_UNIT = 64
 
 
 def device_of(config: ExperimentConfig) -> Device | None:
@@ -46,8 +48,8 @@ def capacity_bytes(config: ExperimentConfig) -> int | None:
 
 
 def round_batch(largest: int) -> int:
-    """Round a batch down to a multiple of a power of two up to 64, as kernels prefer; by at most 1/8."""
-    step = 1 << min(6, max(0, (largest // 8).bit_length() - 1))
+    """Round a batch down to a multiple of a power of two, as kernels prefer; by at most 1/8."""
+    step = min(ROUND_UNIT, 1 << max(0, (largest // 8).bit_length() - 1))
     return largest - largest % step
 
 

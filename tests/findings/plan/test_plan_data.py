@@ -14,6 +14,7 @@ from dpprof.findings.plan.data import (
     Fitted,
     TrainingOption,
     front,
+    largest_useful_batch,
     option_of,
     recommended,
     too_close,
@@ -121,6 +122,33 @@ def test_an_option_is_limited_by_memory_and_by_what_is_ever_drawn() -> None:
     assert option_of(Fitted(CONFIG, 0), noise(256), PLAN) is None
     round_one = option_with(Fitted(CONFIG, 37, COST), 256)
     assert (round_one.physical_batch, round_one.largest) == (36, 37)
+
+
+@pytest.mark.parametrize(
+    ("asked", "largest_logical"),
+    [
+        ({"dataset_size": 20_000}, 512),
+        ({"dataset_size": 3_000_000, "epochs": 3, "num_devices": 4}, 32_768),
+        ({"dataset_size": 50_000, "logical_batches": "100,700,300"}, 700),
+        ({"dataset_size": 1_000, "steps": 50, "logical_batches": "990"}, 990),
+    ],
+)
+def test_no_row_has_a_use_for_larger_batches_than_the_search_tries(
+    asked: dict[str, Any], largest_logical: int
+) -> None:
+    """Every batch that may be weighed has the same row as if a million samples fitted."""
+    plan = PlanConfig(**asked)
+    most = largest_useful_batch(plan)
+    assert max(plan.possible_batches) == largest_logical
+    each = largest_logical / plan.num_devices
+    assert each <= most < each + 6 * each**0.5 + 64
+    for batch in plan.possible_batches:
+        rate, steps = batch / plan.dataset_size, plan.num_steps(batch)
+        drawn = dataclasses.replace(noise(batch), sample_rate=rate, steps=steps)
+        tried, huge = (option_of(Fitted(CONFIG, size, COST), drawn, plan) for size in (most, 2**20))
+        assert tried is not None
+        assert huge is not None
+        assert dataclasses.replace(tried, largest=huge.largest) == huge
 
 
 def test_devices_share_the_batch_and_the_price_is_for_all() -> None:

@@ -234,7 +234,7 @@ def test_any_log_replayed_from_its_timeline_gives_its_figures(logged: tuple[Step
 
     assert len(history) == 1 + len(log.events)
     assert all(held > 0 for moment in history for held in moment.values())
-    assert found.peak == max(totals)
+    assert found.peak == log.peak == max(totals)
     assert timeline.peak_event == totals.index(max(totals)) - 1
     assert found.at_peak == history[timeline.peak_event + 1]
     assert found.after_step == history[-1]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dpprof.measure.passes.traffic import bytes_moved, flops, footprint, tensors_in
+from dpprof.measure.passes.traffic import bytes_moved, flops, footprint, operands, tensors_in
 
 
 class Call(NamedTuple):
@@ -33,8 +33,8 @@ class Calls(TorchDispatchMode):
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         num_flops = flops(func, args, kwargs, result)
-        name = func._overloadpacket.__name__
-        self.rows.append(Call(name, *bytes_moved(func, args, kwargs, result), num_flops))
+        name, tensors = func._overloadpacket.__name__, operands(func, args, kwargs, result)
+        self.rows.append(Call(name, *bytes_moved(func, args, result, tensors), num_flops))
         return result
 
 
