@@ -121,6 +121,7 @@ def test_an_environment_that_does_not_fit_is_refused(
 
 def test_one_process_runs_files_in_the_order_that_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
     files = ["tests/test_sizes.py", "tests/drive/test_sweep_stopped.py"]
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *files]
     output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout

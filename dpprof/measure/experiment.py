@@ -59,7 +59,8 @@ def run_experiment(config: ExperimentConfig, folder: RunFolder, say: Callable[[s
     for name in config.pass_names:
         times_taken = _once(partial(say, TIMES_TAKEN)) if name in last_timed else _nothing
         subject = Subject(config, folder, record, times_taken)
-        gc.collect()  # what the previous pass left
+        if record.passes:
+            gc.collect()  # what the previous pass left
         if name not in _TIMED:
             gc.freeze()  # later collections skip all that is imported; timed steps are as in any training
         if config.device == "cuda":
@@ -203,10 +204,10 @@ PASSES: dict[str, Callable[[Subject], None]] = {
     ALONE: clean.run_alone,
     "pace": machine.run_pace,
     "memory": memory.run,
-    "ledger": _ledger,
     "trace": trace.run,
     "ceilings": machine.run_ceilings,
     "pm_sampling": pm_sampling.run,
+    "ledger": _ledger,
     "gradient_check": gradient_check.run,
     "verify": verification.run,
     ESTIMATE: _estimate,
