@@ -1,6 +1,6 @@
 """How long does the tool itself take, and where do the seconds go?
 
-    git worktree add ../before 15fd648
+    git worktree add ../before 911508a
     python benchmarks/own_time.py ../before > docs/results/own_time.md
     python benchmarks/own_time.py --only profile --runs 1
 

@@ -45,9 +45,22 @@ ROOT = Path(__file__).parent.parent
 Ended = subprocess.CompletedProcess[str]
 Run = Callable[..., Ended]
 LONGEST = {
-    *("test_advise_cli", "test_browser", "test_estimate", "test_foreign_trainer", "test_launchers"),
-    *("test_plan_cli", "test_faults", "test_poisson_runs", "test_ray_cluster", "test_opacus_ways"),
-    *("test_failing_ranks", "test_verify_ranks", "test_ranks", "test_gloo", "test_counters", "test_slurm"),
+    "test_advise_cli",
+    "test_browser",
+    "test_estimate",
+    "test_foreign_trainer",
+    "test_launchers",
+    "test_plan_cli",
+    "test_faults",
+    "test_poisson_runs",
+    "test_ray_cluster",
+    "test_opacus_ways",
+    "test_failing_ranks",
+    "test_verify_ranks",
+    "test_ranks",
+    "test_gloo",
+    "test_counters",
+    "test_slurm",
     "test_odd_experiments",
     "test_sweep_stopped",
 }

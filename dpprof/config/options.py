@@ -156,23 +156,65 @@ _VARIED = (*AXES.values(),)
 _ESTIMATED = (*_VARIED, "repeats")
 # ... what a trainer stumbles on shows on one rank and does not depend on them, ...
 _CHECKED = (
-    *("workers", "trainer", "parallel", "world_size", "loop", "optimizer", "lr", "momentum"),
-    *("noise_multiplier", "max_grad_norm"),
+    "workers",
+    "trainer",
+    "parallel",
+    "world_size",
+    "loop",
+    "optimizer",
+    "lr",
+    "momentum",
+    "noise_multiplier",
+    "max_grad_norm",
 )
 # ... `verify` chooses a norm that clips most samples, and tries batches of other sizes anyway, ...
 _VERIFIED = ("workers", "trainer", "max_grad_norm", "poisson_sampling")
 # ... or the search, the budget and the logical batch of a plan tell them.
 _PLANNED = (
-    *("trainer", "batch_size", "world_size", "accumulation_steps", "noise_multiplier"),
-    *("poisson_sampling", "poisson_tail", "savings"),
+    "trainer",
+    "batch_size",
+    "world_size",
+    "accumulation_steps",
+    "noise_multiplier",
+    "poisson_sampling",
+    "poisson_tail",
+    "savings",
 )
 # What `--help` lists of a command with many settings; `--help-all` has the rest.
 FIRST = (
-    *("plan", "trainer", "trainers", "workload", "model_size", "model_sizes", "train"),
-    *("batch_size", "batch_sizes", "seq_len", "seq_lens", "precision", "precisions", "accumulation_steps"),
-    *("dataset_size", "epochs", "target_epsilon", "logical_batch", "logical_batches", "min_steps"),
-    *("num_devices", "parallel", "device", "target", "device_memory_gib", "headroom", "along", "verify"),
-    *("passes", "repeats", "sweep_name", "resume", "runs_dir"),
+    "plan",
+    "trainer",
+    "trainers",
+    "workload",
+    "model_size",
+    "model_sizes",
+    "train",
+    "batch_size",
+    "batch_sizes",
+    "seq_len",
+    "seq_lens",
+    "precision",
+    "precisions",
+    "accumulation_steps",
+    "dataset_size",
+    "epochs",
+    "target_epsilon",
+    "logical_batch",
+    "logical_batches",
+    "min_steps",
+    "num_devices",
+    "parallel",
+    "device",
+    "target",
+    "device_memory_gib",
+    "headroom",
+    "along",
+    "verify",
+    "passes",
+    "repeats",
+    "sweep_name",
+    "resume",
+    "runs_dir",
 )
 COMMANDS: dict[str, Takes] = {
     "profile": Takes(

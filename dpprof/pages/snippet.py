@@ -31,9 +31,20 @@ _TEMPLATES = {
 }
 # Settings of a workload's model.
 _OF_MODEL = (
-    *("workload", "workload_options", "model_size", "seq_len", "vocab_size", "hidden_dim"),
-    *("num_layers", "num_heads", "attention", "activation_checkpointing"),
-    *("data", "train", "lora_rank", "lora_targets"),
+    "workload",
+    "workload_options",
+    "model_size",
+    "seq_len",
+    "vocab_size",
+    "hidden_dim",
+    "num_layers",
+    "num_heads",
+    "attention",
+    "activation_checkpointing",
+    "data",
+    "train",
+    "lora_rank",
+    "lora_targets",
 )
 _CHECKPOINTS = 20
 _MOST_STEPS_BETWEEN = 500

@@ -69,7 +69,7 @@ class _Any(summary_v2.Domain):
         return self._type
 
     def sample_uniform(self, rng: Any = None) -> Any:
-        """Raise NotImplementedError: there is no such distribution."""
+        """Raise NotImplementedError: TensorBoard's interface asks for it, and nothing here draws values."""
         raise NotImplementedError
 
     def update_hparam_info(self, hparam_info: Any) -> None:

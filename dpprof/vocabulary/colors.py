@@ -68,8 +68,18 @@ CLASS_COLORS = _Colors(
 UNITEMISED_COLOR = "#a9c8d8"
 
 _TRAINER_SYMBOLS = (
-    *("circle", "square", "diamond", "triangle", "down", "star", "x"),
-    *("left", "right", "hourglass", "bow", "cross"),
+    "circle",
+    "square",
+    "diamond",
+    "triangle",
+    "down",
+    "star",
+    "x",
+    "left",
+    "right",
+    "hourglass",
+    "bow",
+    "cross",
 )
 
 

@@ -4,7 +4,7 @@ from dpprof.errors import message_of
 
 SAID = "[dpprof] "
 # Said once an experiment has measured all its times: from then on nothing in it needs a quiet machine.
-TIMES_TAKEN = "all times are taken"
+TIMES_TAKEN = "all times have been measured"
 
 # Prefix of lines in a rank's stacks that name a file or folder whose code waits for other ranks.
 WAITS_IN = "waits in "

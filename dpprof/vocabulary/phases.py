@@ -3,8 +3,15 @@
 from urllib.parse import quote, unquote
 
 PHASES = (
-    *("zero_grad", "forward", "backward", "backward_norms", "clip", "backward_weighted"),
-    *("noise", "reduce_gradients", "optimizer_step"),
+    "zero_grad",
+    "forward",
+    "backward",
+    "backward_norms",
+    "clip",
+    "backward_weighted",
+    "noise",
+    "reduce_gradients",
+    "optimizer_step",
 )
 # Labels of ranges in a torch.profiler trace.
 PHASE_LABEL = "phase:"

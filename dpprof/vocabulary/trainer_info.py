@@ -9,8 +9,13 @@ from dpprof.vocabulary.theory import Theory
 
 # Memory of any trainer, and of one that keeps all per-sample gradients.
 OF_ANY_TRAINING = (
-    *("parameters", "buffers", "optimizer_state"),
-    *("inputs", "outputs", "activations", "gradients"),
+    "parameters",
+    "buffers",
+    "optimizer_state",
+    "inputs",
+    "outputs",
+    "activations",
+    "gradients",
 )
 OF_FLAT_CLIPPING = (*OF_ANY_TRAINING, "summed_gradients", "per_sample_gradients", "clip_factors", "noise")
 ONE_BACKWARD = ("zero_grad", "forward", "backward", "clip", "noise", "optimizer_step")

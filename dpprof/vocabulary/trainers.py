@@ -20,14 +20,23 @@ STANDARD = "StandardTrainer"
 OWN_LOOP = "OwnLoop"
 # Norms first, then the clipped sum.
 _TWO_BACKWARDS = (
-    *("zero_grad", "forward", "backward_norms", "clip"),
-    *("backward_weighted", "noise", "optimizer_step"),
+    "zero_grad",
+    "forward",
+    "backward_norms",
+    "clip",
+    "backward_weighted",
+    "noise",
+    "optimizer_step",
 )
 _OF_FAST_CLIPPING = (*OF_FLAT_CLIPPING, "gradient_norms")
 _OF_OWN_NORMS = (
     *OF_ANY_TRAINING,
-    *("per_sample_gradients", "output_gradients", "gradient_norms", "gram_matrices"),
-    *("clip_factors", "noise"),
+    "per_sample_gradients",
+    "output_gradients",
+    "gradient_norms",
+    "gram_matrices",
+    "clip_factors",
+    "noise",
 )
 # Noise of `noise_multiplier` * `max_grad_norm` on a clipped sum, which accountants know.
 _private = partial(TrainerInfo, is_private=True, unaccounted="", parallel=PARALLEL)

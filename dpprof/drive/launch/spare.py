@@ -24,6 +24,11 @@ def _end(to_process: socket.socket, process: "subprocess.Popen[bytes]") -> None:
     process.wait()
 
 
+def _read_by_jobs(environment: dict[str, str]) -> dict[str, str]:
+    """Leave out MLflow's own variables: a driving process sets some later, and no measuring one reads any."""
+    return {name: value for name, value in environment.items() if "MLFLOW" not in name}
+
+
 class Spare:
     """A measuring process that imports all that experiments need, and waits for one.
 
@@ -33,7 +38,7 @@ class Spare:
 
     def __init__(self, environment: dict[str, str]) -> None:
         self.mark = uuid.uuid4().hex
-        self._made_for = environment, os.getcwd()
+        self._made_for = _read_by_jobs(environment), os.getcwd()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.setblocking(False)
         # It copies into its log what was written meanwhile, such as warnings of imports.
@@ -51,7 +56,7 @@ class Spare:
 
     def suits(self, environment: dict[str, str]) -> bool:
         """Tell whether it still runs, and began as a process that begins now would."""
-        return self.process.poll() is None and self._made_for == (environment, os.getcwd())
+        return self.process.poll() is None and self._made_for == (_read_by_jobs(environment), os.getcwd())
 
     def give(self, job: Job, log: int) -> None:
         """Give it an experiment, and a log for its output. Raises OSError if it has ended."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import ROOT
+from conftest import ROOT, fine, lay_out_store, run_dpprof
 from example_config import experiment
 from example_jobs import end_of
 from example_runs import known
@@ -93,8 +93,11 @@ def assert_measured(asked: Job, ended: Exit) -> None:
     assert known(asked.folder.read_record()).step_s
 
 
-def test_it_runs_the_next_experiment_as_a_process_of_its_own(launcher: LocalLauncher, tmp_path: Path) -> None:
+def test_it_runs_the_next_experiment_as_a_process_of_its_own(
+    launcher: LocalLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     early = early_process(launcher)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")  # as MLflow does when it is opened
     began = time.monotonic()
     asked = job(tmp_path / "run", workload="example_workloads:telling")
     assert_measured(asked, end_of(submitted(launcher, asked)))
@@ -107,6 +110,16 @@ def test_it_runs_the_next_experiment_as_a_process_of_its_own(launcher: LocalLaun
     assert not early.is_running() or early.status() == psutil.STATUS_ZOMBIE
 
 
+def test_a_command_gives_it_the_first_experiment(tmp_path: Path) -> None:
+    """Although MLflow changes the environment between."""
+    small = ["--workload", "example_workloads:mlp", "--trainer", "standard", "--seq-len", "1"]
+    few = ["--passes", "clean", "--measured-steps", "1", "--device", "cpu"]
+    lay_out_store(tmp_path)
+    fine(run_dpprof(tmp_path, "profile", *small, *few, PYTHONPATH=os.environ["PYTHONPATH"]))
+    (log,) = tmp_path.glob("runs/*/*/run.log")
+    assert log.read_text().startswith("early output")
+
+
 @pytest.mark.parametrize("how", ["fails at its start", "killed at the gate"])
 def test_another_takes_over_if_it_ends_before_it_has_begun(
     launcher: LocalLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
@@ -115,7 +128,9 @@ def test_another_takes_over_if_it_ends_before_it_has_begun(
     asked = job(tmp_path / "run")
     if how == "fails at its start":
         monkeypatch.setenv("FAILS_EARLY", "1")
-        early_process(launcher).wait(10)
+        launcher.start_early()
+        while waiting():
+            time.sleep(0.01)
         handle = submitted(launcher, asked)
     else:
         early = early_process(launcher)
@@ -161,7 +176,7 @@ def test_it_ends_with_a_driving_process_that_is_killed(tmp_path: Path) -> None:
     (early,) = waiting(driver.pid)
     driver.kill()
     driver.communicate()
-    _, alive = psutil.wait_procs([early], timeout=10)
+    _, alive = psutil.wait_procs([early], timeout=60)
     assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
 
 

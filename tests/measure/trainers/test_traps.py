@@ -66,9 +66,25 @@ def test_what_fails_is_foreseen_and_nothing_else(
 
 
 FREE = (
-    *("positions", "three_dimensions", "frozen", "residual_added", "relu", "rms_norm", "group_norm"),
-    *("instance_norm_untracked", "dp_lstm", "dp_gru", "dp_rnn", "dp_attention", "vision", "scaled"),
-    *("checkpointed_reentrant", "no_sampler", "dropout", "dropout_by_function", "bag_with_offsets"),
+    "positions",
+    "three_dimensions",
+    "frozen",
+    "residual_added",
+    "relu",
+    "rms_norm",
+    "group_norm",
+    "instance_norm_untracked",
+    "dp_lstm",
+    "dp_gru",
+    "dp_rnn",
+    "dp_attention",
+    "vision",
+    "scaled",
+    "checkpointed_reentrant",
+    "no_sampler",
+    "dropout",
+    "dropout_by_function",
+    "bag_with_offsets",
 )
 
 
