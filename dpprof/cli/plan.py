@@ -35,6 +35,7 @@ def plan(asked: Asked) -> None:
     workers = asked.at_a_time(next(iter(experiments.values())))
 
     from dpprof.drive.measured_runs import measured_runs
+    from dpprof.findings.plan.reading import earlier_guarantees
     from dpprof.pages.advice import write_advice
     from dpprof.pages.plan import write_plan
 
@@ -45,7 +46,8 @@ def plan(asked: Asked) -> None:
     with asked.begun(planned, "plan", is_counted=False) as progress:
         batches = counted(len(budget.batches), "logical batch", "logical batches")
         progress.say(f"{planned.name}: the noise for {batches}")
-        planned.noises = noises(budget, budget.batches)
+        planned.earlier = earlier_guarantees(planned.folder.path.parent)
+        planned.noises = noises(budget, budget.batches, planned.earlier)
         planned.measured = measured_runs(budget.measured, experiments, planned.folder, progress.warn)
         trainers = counted(len(experiments), "trainer")
         progress.say(f"the largest batch of {trainers}, {asked.on_fake_tensors(workers)}")

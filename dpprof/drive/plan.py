@@ -1,7 +1,7 @@
 """Plans a training: finds what each trainer's step needs on a device, and compares ways to train."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -32,7 +32,7 @@ from dpprof.findings.plan.data import (
 )
 from dpprof.findings.plan.timing import MeasuredSteps, Reached, StepCost
 from dpprof.privacy.accounting import noise_by_rdp, noise_for
-from dpprof.privacy.guarantee import PrivateSteps, default_delta
+from dpprof.privacy.guarantee import Guarantee, PrivateSteps, default_delta
 from dpprof.record.figures.capacity import capacity_bytes, device_of, doubt_bytes, needed_bytes
 from dpprof.record.figures.results import FINISHED, Result, describe
 from dpprof.tracking.tracker import Summary
@@ -47,7 +47,8 @@ class Plan(Searches):
     """Searches for the largest batch of each trainer, and what follows for each logical batch.
 
     `noises` meet the privacy budget, one per logical batch. `measured` are finished runs on the device, by
-    name, with step times. `write` and `write_advice` return text and files.
+    name, with step times. `earlier` are guarantees of plans made before. `write` and `write_advice` return
+    text and files.
     """
 
     kind = "plan"
@@ -60,6 +61,7 @@ class Plan(Searches):
     write_advice: WriteAdvice
     noises: Sequence[BatchNoise] = ()
     measured: Mapping[str, Result] = field(default_factory=dict)
+    earlier: Collection[Guarantee] = ()
     made: PlanData | None = field(default=None, init=False)
     # Made only if nothing fits.
     advice: Advise | None = field(default=None, init=False)
@@ -117,7 +119,7 @@ class Plan(Searches):
             larger = self.asked.next_batch(batches) if made.is_largest else None
             if larger is None:
                 return made
-            self.noises = [*self.noises, *noises(self.asked, [larger])]
+            self.noises = [*self.noises, *noises(self.asked, [larger], self.earlier)]
 
     def _estimated(self, config: ExperimentConfig, run_one: RunOne) -> list[Result]:
         """Estimate the row to begin with, with at most two of its physical batches."""
@@ -227,14 +229,19 @@ def experiments_to_plan(
     return found, left_out
 
 
-def noises(asked: PlanConfig, batches: Sequence[int]) -> list[BatchNoise]:
-    """Compute the noise for each logical batch. Raises AccountingError if no accountant answers."""
+def noises(
+    asked: PlanConfig, batches: Sequence[int], earlier: Collection[Guarantee] = ()
+) -> list[BatchNoise]:
+    """Compute the noise for each logical batch; `earlier` answers save time.
+
+    Raises AccountingError if no accountant answers.
+    """
     delta = asked.target_delta or default_delta(asked.dataset_size)
     found = []
     for batch in batches:
         rate, num_steps = batch / asked.dataset_size, asked.num_steps(batch)
         steps = PrivateSteps(rate, num_steps, delta)
-        guarantee = noise_for(asked.target_epsilon, steps)
+        guarantee = noise_for(asked.target_epsilon, steps, earlier)
         by_rdp, why_not = None, ""
         try:
             by_rdp = noise_by_rdp(asked.target_epsilon, steps)

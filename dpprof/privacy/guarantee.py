@@ -45,6 +45,11 @@ class PrivateSteps:
         if not 0 < self.delta < 1:
             raise refuse("delta", self.delta, "a number above 0 and below 1")
 
+    def are_of(self, guarantee: Guarantee) -> bool:
+        """Tell whether a guarantee is one of these steps."""
+        of = guarantee.sample_rate, guarantee.steps, guarantee.delta
+        return of == (self.sample_rate, self.steps, self.delta)
+
     def guarantee(
         self, accountant: str, noise_multiplier: float, epsilon: float, note: str = ""
     ) -> Guarantee:

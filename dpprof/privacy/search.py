@@ -14,8 +14,8 @@ PRECISION = 5e-4
 # Relative step from known noise that can finish the search.
 _CLOSE = 0.9 * PRECISION
 _MOST_QUESTIONS = 60
-_MOST_NOISE = 1e6
-_HIGHEST = math.log(_MOST_NOISE)
+MOST_NOISE = 1e6
+_HIGHEST = math.log(MOST_NOISE)
 # Distance up to which two answers give a reliable slope.
 _NEAR = 0.03
 # Accounting too little noise is expensive, so steps down halve the noise at most.
@@ -73,4 +73,4 @@ def least_noise(
             position = min(max(position + step, lowest), highest)
             if num_between % 4 == 0 or lowest > highest:
                 position = (too_little + enough) / 2
-    raise AccountingError(f"no noise multiplier up to {_MOST_NOISE:g} was found for epsilon {target:g}")
+    raise AccountingError(f"no noise multiplier up to {MOST_NOISE:g} was found for epsilon {target:g}")

@@ -76,10 +76,13 @@ def test_every_figure_can_be_traced() -> None:
         assert figures.estimate.fits
 
 
-def test_a_second_plan_makes_no_estimate_again() -> None:
-    planned()
-    ended, folder, plan = planned("--price-per-device-hour", "2")
-    assert ended.returncode == 0
+def test_a_second_plan_makes_no_estimate_again_and_searches_for_no_noise() -> None:
+    first = planned()[2]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delattr("dpprof.privacy.accounting._noise_by_prv")
+        ended, folder, plan = planned("--price-per-device-hour", "2")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert plan["noises"] == first["noises"]
     assert not SweepFolder(folder).runs()
     assert plan["estimates"] == planned()[2]["estimates"]
     for row in plan["options"]:

@@ -2,12 +2,14 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from dpprof.errors import ConfigError, DpprofError, refuse
-from dpprof.json_files import typed
+from dpprof.json_files import read_json, typed
+from dpprof.privacy.guarantee import Guarantee
 from dpprof.vocabulary.trainers import TRAINER_NAMES, short_name
 
 
@@ -80,6 +82,23 @@ class KeptPlan:
             "accumulation_steps": max(1, round(row.physical_batches)),
             "noise_multiplier": row.noise_multiplier,
         }
+
+
+@dataclass(frozen=True)
+class _Noises:
+    """What a plan has of each logical batch."""
+
+    noises: list[dict[str, Any]]
+
+
+def earlier_guarantees(runs_dir: Path) -> list[Guarantee]:
+    """Return what the accountants answered to all plans in a folder; what cannot be read is left out."""
+    found: dict[Guarantee, None] = {}
+    for path in sorted(runs_dir.glob("*/plan.json"), reverse=True):
+        with suppress(DpprofError):
+            for noise in typed(_Noises, picked(_Noises, read_json(path))).noises:
+                found[typed(Guarantee, noise.get("guarantee"))] = None
+    return list(found)
 
 
 @contextmanager

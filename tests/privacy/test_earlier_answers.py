@@ -1,0 +1,89 @@
+"""An earlier answer saves the search for the noise, but never decides how much noise there is."""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import pytest
+from example_plans import of_every_trainer
+
+from dpprof.errors import AccountingError
+from dpprof.findings.plan.reading import earlier_guarantees
+from dpprof.privacy import accounting
+from dpprof.privacy.accounting import noise_for
+from dpprof.privacy.guarantee import Guarantee, PrivateSteps
+
+STEPS, EPSILON = PrivateSteps(0.01, 50, 1e-6), 4.0
+
+
+@pytest.fixture(scope="module")
+def answer() -> Guarantee:
+    return noise_for(EPSILON, STEPS)
+
+
+def no_search(epsilon: float, steps: PrivateSteps) -> Guarantee:
+    raise AssertionError("it was searched for")
+
+
+def test_it_is_given_again_without_a_search(answer: Guarantee, monkeypatch: pytest.MonkeyPatch) -> None:
+    others = [noise_for(2.0, STEPS), noise_for(EPSILON, PrivateSteps(0.01, 51, 1e-6))]
+    monkeypatch.setattr(accounting, "_noise_by_prv", no_search)
+    assert noise_for(EPSILON, STEPS, [*others, answer]) == answer
+
+
+FALSE = [
+    {"noise_multiplier": 0.9},
+    {"noise_multiplier": 0.9, "epsilon": EPSILON},
+    {"epsilon": EPSILON * 0.9999},
+    {"epsilon": EPSILON * 1.01},
+    {"epsilon": math.nan},
+    *({"noise_multiplier": noise} for noise in (0.0, -1.0, 1e-300, 1e300, math.nan, math.inf)),
+    {"sample_rate": 0.02},
+    {"steps": 51},
+    {"delta": 1e-5},
+]
+
+
+@pytest.mark.parametrize("changes", FALSE)
+def test_a_false_one_is_not_believed(answer: Guarantee, changes: dict[str, float]) -> None:
+    false = dataclasses.replace(answer, **changes)
+    assert noise_for(EPSILON, STEPS, [false]) == answer
+
+
+def test_one_with_more_noise_than_needed_is_not_taken(answer: Guarantee) -> None:
+    """Though it is true."""
+    much = 1.05 * answer.noise_multiplier
+    true = dataclasses.replace(
+        answer, noise_multiplier=much, epsilon=accounting.epsilon_of(much, STEPS).epsilon
+    )
+    assert noise_for(EPSILON, STEPS, [true]) == answer
+
+
+def test_one_that_opacus_fails_on_is_not_taken(answer: Guarantee, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*arguments: object) -> float:
+        raise AccountingError("PRV failed")
+
+    monkeypatch.setattr(accounting, "prv_epsilon", failing)
+    assert noise_for(EPSILON, STEPS, [answer]).accountant == "rdp"
+
+
+def test_plans_in_a_folder_tell_them(tmp_path: Path, answer: Guarantee) -> None:
+    plan = of_every_trainer()
+    noise = plan["noises"][0] | {"guarantee": dataclasses.asdict(answer)}
+    for name, content in {
+        "plan-1": json.dumps(plan),
+        "plan-2": json.dumps({"noises": [noise]}),
+        "plan-3": "{",
+        "plan-4": "[]",
+        "plan-5": json.dumps({"noises": 1}),
+        "plan-6": json.dumps({"noises": [{}, {"guarantee": {"accountant": "prv"}}]}),
+    }.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "plan.json").write_text(content)
+    (tmp_path / "plan-7").mkdir()
+    (tmp_path / "plan-7" / "plan.json").mkdir()
+    told = earlier_guarantees(tmp_path)
+    assert told[0] == answer
+    assert [dataclasses.asdict(one) for one in told[1:]] == [one["guarantee"] for one in plan["noises"]]
+    assert earlier_guarantees(tmp_path / "nowhere") == []
