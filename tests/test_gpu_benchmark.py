@@ -102,6 +102,7 @@ def test_a_wrong_option_is_named(tmp_path: Path, option: str, value: str, said: 
     assert f"{option}: {said}" in ended.stderr
 
 
+@pytest.mark.exhaustive
 def test_a_rehearsal_runs_all_stages_and_gives_a_page(tmp_path: Path) -> None:
     """The second run does nothing again that is kept."""
     out = tmp_path / "out"

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from dpprof.errors import AccountingError
 from dpprof.privacy.guarantee import PrivateSteps
-from dpprof.privacy.rdp import rdp_epsilon
+from dpprof.privacy.rdp import each_order_once, rdp_epsilon
 
 # Longest grid. Lengths are powers of two: 75 bytes and 0.33 us per point. Other lengths take up to 190 bytes,
 # and scipy caches an FFT plan for each.
@@ -53,7 +53,7 @@ def _answer(noise_multiplier: float, steps: PrivateSteps, error: float, delta: f
     accountant = PRVAccountant()
     accountant.history = [(noise_multiplier, steps.sample_rate, steps.steps)]
     errors = {"eps_error": error, "delta_error": _GRID_SHARE * steps.delta}
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), each_order_once():
         warnings.simplefilter("ignore")
         try:
             epsilon = float(accountant.get_epsilon(delta, **errors))
@@ -91,7 +91,7 @@ def _half_of_error_one(noise_multiplier: float, steps: PrivateSteps) -> float:
 
     loss = PoissonSubsampledGaussianPRV(steps.sample_rate, noise_multiplier)
     delta_error = _GRID_SHARE * steps.delta
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), each_order_once():
         warnings.simplefilter("ignore")
         try:
             largest = float(compute_safe_domain_size([loss], [steps.steps], 0.0, delta_error))

@@ -7,11 +7,18 @@ Testing Interpretations and Renyi Differential Privacy", theorem 21.
 
 import math
 import warnings
-from functools import cache
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache, lru_cache
+from typing import Any
+from unittest.mock import patch
 
 from dpprof.errors import AccountingError
 from dpprof.privacy.guarantee import PrivateSteps
 from dpprof.privacy.search import Found, least_noise
+
+# Some dozen noise multipliers, each with all of Opacus's orders.
+_MOST_REMEMBERED = 2**13
 
 
 def rdp_epsilon(noise_multiplier: float, steps: PrivateSteps) -> float:
@@ -20,7 +27,7 @@ def rdp_epsilon(noise_multiplier: float, steps: PrivateSteps) -> float:
 
     accountant = RDPAccountant()
     accountant.history = [(noise_multiplier, steps.sample_rate, steps.steps)]
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), each_order_once():
         # "Optimal order is the largest alpha": `rdp_floor` deals with it.
         warnings.simplefilter("ignore")
         try:
@@ -29,6 +36,23 @@ def rdp_epsilon(noise_multiplier: float, steps: PrivateSteps) -> float:
             said = f"RDP failed at noise multiplier {noise_multiplier:.4g}: {fault}"
             raise AccountingError(said) from None
     return math.inf if math.isnan(epsilon) else max(epsilon, 0.0)
+
+
+def each_order_once() -> AbstractContextManager[Any]:
+    """While entered, Opacus computes the RDP of one step once for each order, and not for every question.
+
+    That takes most of the time of both accountants: PRV asks RDP four times for how long its grid must be.
+    """
+    from opacus.accountants.analysis import rdp
+
+    if not hasattr(rdp, "_compute_rdp"):  # another version's
+        return nullcontext()
+    return patch.object(rdp, "_compute_rdp", _remembered(rdp._compute_rdp))
+
+
+@cache
+def _remembered(of_a_step: Callable[[float, float, float], float]) -> Callable[[float, float, float], float]:
+    return lru_cache(maxsize=_MOST_REMEMBERED)(of_a_step)
 
 
 @cache  # PRV's search starts from it, and it is shown next to PRV's

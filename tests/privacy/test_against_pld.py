@@ -31,8 +31,9 @@ TRAININGS = [
 # By how much noise may differ from PLD's. PRV's error is 0.1 to 0.2 % of epsilon here.
 MOST_MORE, MOST_LESS = 0.005, 0.001
 BUDGETS = [(epsilon, *training) for *training, epsilons in TRAININGS for epsilon in epsilons]
-# A budget for every other training, from the lowest sample rate to the highest.
+# A budget for every other training, from the lowest sample rate to the highest; none at a half.
 SAMPLE = [(epsilons[i % len(epsilons)], *training) for i, (*training, epsilons) in enumerate(TRAININGS)][::2]
+SAMPLE = [budget for budget in SAMPLE if budget[2] != 0.5]
 
 
 def pld_epsilon(noise: float, steps: PrivateSteps, mesh: float) -> float:

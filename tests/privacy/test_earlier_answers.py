@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 from example_plans import of_every_trainer
@@ -32,7 +33,7 @@ def test_it_is_given_again_without_a_search(answer: Guarantee, monkeypatch: pyte
     assert noise_for(EPSILON, STEPS, [*others, answer]) == answer
 
 
-FALSE = [
+FALSE: list[dict[str, Any]] = [
     {"noise_multiplier": 0.9},
     {"noise_multiplier": 0.9, "epsilon": EPSILON},
     {"epsilon": EPSILON * 0.9999},
@@ -46,7 +47,7 @@ FALSE = [
 
 
 @pytest.mark.parametrize("changes", FALSE)
-def test_a_false_one_is_not_believed(answer: Guarantee, changes: dict[str, float]) -> None:
+def test_a_false_one_is_not_believed(answer: Guarantee, changes: dict[str, Any]) -> None:
     false = dataclasses.replace(answer, **changes)
     assert noise_for(EPSILON, STEPS, [false]) == answer
 

@@ -40,6 +40,9 @@ class InProcessLauncher(LocalLauncher):
         """One, in the main thread."""
         return 1
 
+    def start_early(self) -> None:
+        """Start nothing: no process is needed."""
+
     def submit(self, job: Job, on_line: Callable[[str], None]) -> Handle:
         """Run the job to its end, without a time-out. Output goes to the terminal."""
         if job.command == measuring_command(job.folder.path, CHECK):

@@ -21,6 +21,7 @@ from example_jobs import end_of
 from example_runs import known
 
 from dpprof.drive.launch.child import Child
+from dpprof.drive.launch.in_process import InProcessLauncher
 from dpprof.drive.launch.job import MEASURE, Exit, Job, measuring_job
 from dpprof.drive.launch.local import LocalLauncher
 from dpprof.drive.launch.spare import WAIT
@@ -178,6 +179,12 @@ def test_it_ends_with_a_driving_process_that_is_killed(tmp_path: Path) -> None:
     driver.communicate()
     _, alive = psutil.wait_procs([early], timeout=60)
     assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_none_starts_for_experiments_in_this_process() -> None:
+    """Neither before the first one nor for the next."""
+    InProcessLauncher().start_early()
+    assert not waiting()
 
 
 def test_none_starts_from_another_thread() -> None:
