@@ -65,7 +65,7 @@ LONGEST = {
     "test_sweep_stopped",
 }
 # Functions of tests that may start a process that imports torch.
-MOST_STARTING = 70
+MOST_STARTING = 60
 # Modules that a test imports before it pays to freeze what they made.
 MANY_MODULES = 100
 SCREENSHOTS = Path(__file__).parent / "screenshots"

@@ -61,6 +61,18 @@ def test_what_was_written_is_read_again(tmp_path: Path) -> None:
     assert DeviceTimes.shipped("no such GPU") is None
 
 
+def test_a_file_is_read_once_while_it_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not another one of that name, nor what it was before."""
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        path = written(Path(), gpu=name)
+        assert DeviceTimes.read(path).gpu == name
+        assert DeviceTimes.read(path) is DeviceTimes.read(path)
+    written(Path(), gpu="a third")
+    assert DeviceTimes.read(path).gpu == "a third"
+
+
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
