@@ -14,6 +14,7 @@ from dpprof.findings.plan.reading import earlier_guarantees
 from dpprof.privacy import accounting
 from dpprof.privacy.accounting import noise_for
 from dpprof.privacy.guarantee import Guarantee, PrivateSteps
+from dpprof.privacy.prv import prv_epsilon
 
 STEPS, EPSILON = PrivateSteps(0.01, 50, 1e-6), 4.0
 
@@ -52,12 +53,12 @@ def test_a_false_one_is_not_believed(answer: Guarantee, changes: dict[str, Any])
     assert noise_for(EPSILON, STEPS, [false]) == answer
 
 
-def test_one_with_more_noise_than_needed_is_not_taken(answer: Guarantee) -> None:
+@pytest.mark.parametrize("times", [1.05, 0.95])
+def test_one_with_too_much_noise_or_too_little_is_not_taken(answer: Guarantee, times: float) -> None:
     """Though it is true."""
-    much = 1.05 * answer.noise_multiplier
-    true = dataclasses.replace(
-        answer, noise_multiplier=much, epsilon=accounting.epsilon_of(much, STEPS).epsilon
-    )
+    noise = times * answer.noise_multiplier
+    error = accounting._fine_error(noise, STEPS, EPSILON)
+    true = dataclasses.replace(answer, noise_multiplier=noise, epsilon=prv_epsilon(noise, STEPS, error))
     assert noise_for(EPSILON, STEPS, [true]) == answer
 
 
