@@ -79,7 +79,8 @@ class Calibrated(Campaign):
             **times.versions,
         }
         figures = {f"ceilings/{dtype}_tflop_per_s": rate for dtype, rate in times.tflops.items()}
-        figures |= {"ceilings/copy_gb_per_s": times.gb_per_s, "overhead/issue_us": times.issue_us}
+        figures |= {"ceilings/copy_gb_per_s": times.gb_per_s}
+        figures |= {"overhead/issue_us": times.issue_us} if times.issue_us else {}  # 0: not known
         return Summary("; ".join(told), files, figures=figures, params=params)
 
 

@@ -130,6 +130,7 @@ def test_the_command_names_what_it_measures_and_warns_of_a_rougher_table(
     disturbed = "other processes used 1.6 of 2 processors"
     assert (f"{disturbed}: times are too long. Calibrate again" in said) == bool(code)
     assert run.info.status == ("KILLED" if code else "FINISHED")
+    assert "overhead/issue_us" not in run.data.metrics, "the table has none"
     description = run.data.tags["mlflow.note.content"]
     more = f"; cut off after the first round; {disturbed}" if code else ""
     assert description == f"Times of 1 operators on a processor{more}"

@@ -103,7 +103,12 @@ def test_a_run_in_mlflow_is_exported_by_its_name(
     swept: Path, tmp_path: Path, called: Callable[..., Any]
 ) -> None:
     found = called(
-        *("export", RUNS[1], "--format", "collapsed", "--output", str(tmp_path / "peak.gz")),
+        "export",
+        RUNS[1],
+        "--format",
+        "collapsed",
+        "--output",
+        str(tmp_path / "peak.gz"),
         MLFLOW_TRACKING_URI=environment(swept)["MLFLOW_TRACKING_URI"],
     )
     assert found.returncode == 0, found.stderr

@@ -32,8 +32,11 @@ TRAININGS = [
 MOST_MORE, MOST_LESS = 0.005, 0.001
 BUDGETS = [(epsilon, *training) for *training, epsilons in TRAININGS for epsilon in epsilons]
 # A budget for every other training, from the lowest sample rate to the highest; none at a half.
-SAMPLE = [(epsilons[i % len(epsilons)], *training) for i, (*training, epsilons) in enumerate(TRAININGS)][::2]
-SAMPLE = [budget for budget in SAMPLE if budget[2] != 0.5]
+SAMPLE = [
+    (epsilons[i % len(epsilons)], documents, rate, steps)
+    for i, (documents, rate, steps, epsilons) in enumerate(TRAININGS)
+    if i % 2 == 0 and rate != 0.5
+]
 
 
 def pld_epsilon(noise: float, steps: PrivateSteps, mesh: float) -> float:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from glob import glob
+from itertools import chain
 from pathlib import Path
 
 from dpprof.errors import CountersError, CountersUnavailable
@@ -151,20 +152,17 @@ class Ncu:
         Those calls apply to the whole process. NVTX push/pop ranges belong to one thread and would miss the
         backward pass, which autograd runs in another; start/end ranges belong to none.
         """
-        return [
-            self.path,
-            *("--config-file", "off"),
-            *("--target-processes", "all"),
-            *("--profile-from-start", "off"),
-            "--nvtx",
-            *("--replay-mode", SETTINGS["replay_mode"]),
-            *("--clock-control", SETTINGS["clock_control"]),
-            *("--cache-control", SETTINGS["cache_control"]),
-            *("--metrics", ",".join(metrics)),
-            "--force-overwrite",
-            *("--export", str(report).replace("%", "%%")),  # a percent sign begins a placeholder there
-            *wrapped,
-        ]
+        options = {
+            "--config-file": "off",
+            "--target-processes": "all",
+            "--profile-from-start": "off",
+            "--replay-mode": SETTINGS["replay_mode"],
+            "--clock-control": SETTINGS["clock_control"],
+            "--cache-control": SETTINGS["cache_control"],
+            "--metrics": ",".join(metrics),
+            "--export": str(report).replace("%", "%%"),  # a percent sign begins a placeholder there
+        }
+        return [self.path, "--nvtx", "--force-overwrite", *chain.from_iterable(options.items()), *wrapped]
 
     def to_csv(self, report: Path) -> str:
         """Return a report's raw page as CSV. Raises CountersError if the program cannot read it."""

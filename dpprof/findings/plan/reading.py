@@ -86,7 +86,7 @@ class KeptPlan:
 
 @dataclass(frozen=True)
 class _Noises:
-    """What a plan has of each logical batch."""
+    """The noises of a plan, one for each logical batch."""
 
     noises: list[dict[str, Any]]
 

@@ -182,7 +182,6 @@ def test_it_ends_with_a_driving_process_that_is_killed(tmp_path: Path) -> None:
 
 
 def test_none_starts_for_experiments_in_this_process() -> None:
-    """Neither before the first one nor for the next."""
     InProcessLauncher().start_early()
     assert not waiting()
 

@@ -18,18 +18,27 @@ from dpprof.record.record import PassStatus
 from dpprof.vocabulary.phases import PHASES, label_of, phase_of
 
 ODD = [
-    *("fwd+bwd", "(", "a & b", "<b>bold</b>", '"', "'", "back\\slash", "100 %", "%41", "a/b", "..", "/"),
-    *(
-        "größe",
-        "\N{DIE FACE-1}",
-        "[red]",
-        "line\nbreak",
-        "step",
-        "total",
-        "communication",
-        "class",
-        "x" * 150,
-    ),
+    "fwd+bwd",
+    "(",
+    "a & b",
+    "<b>bold</b>",
+    '"',
+    "'",
+    "back\\slash",
+    "100 %",
+    "%41",
+    "a/b",
+    "..",
+    "/",
+    "größe",
+    "\N{DIE FACE-1}",
+    "[red]",
+    "line\nbreak",
+    "step",
+    "total",
+    "communication",
+    "class",
+    "x" * 150,
 ]
 
 
