@@ -2,7 +2,6 @@
 
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -22,7 +21,7 @@ from dpprof.measure.own_loop.present import tensors_alive
 from dpprof.measure.own_loop.profilers import Profilers
 from dpprof.measure.own_loop.quiet import Quiet
 from dpprof.measure.passes import clean, trace
-from dpprof.measure.passes.events import Allocation, Recording, read
+from dpprof.measure.passes.events import Allocation, Recording, own_allocations, read
 from dpprof.measure.passes.memory import AllocatedBytes, note_peaks
 from dpprof.measure.passes.weights import checksums, note_moves
 from dpprof.process import peak_rss_bytes
@@ -113,8 +112,8 @@ class LoopPasses:
         self._folder.write_ledger(kept.result, kept.account.timeline())
         recording = read(profiler, self._device)
         if not on_cuda:
-            known = without_stale(self._quiet.without_its_frees(recording.allocations))
-            recording.allocations[:] = sorted([*known, *frees], key=lambda free: free.at)
+            known = [*own_allocations(profiler), *frees]
+            recording.allocations[:] = sorted(known, key=lambda event: event.at)
         self._note_events(recording, observer.alive_at_start)
 
     @contextmanager
@@ -153,21 +152,6 @@ def labelled_by_opacus(observer: Observer, model: nn.Module) -> AbstractContextM
     from dpprof.measure.trainers.opacus.labels import labelled_within
 
     return labelled_within(observer, model)
-
-
-def without_stale(allocations: list[Allocation]) -> list[Allocation]:
-    """Leave out frees of what was not allocated.
-
-    Where an older block lies at an address of an earlier recording, the profiler reports that one's size.
-    """
-    alive: Counter[int] = Counter()
-    kept = []
-    for one in allocations:
-        size = abs(one.num_bytes)
-        if one.num_bytes > 0 or alive[size]:
-            alive[size] += 1 if one.num_bytes > 0 else -1
-            kept.append(one)
-    return kept
 
 
 def _watched(tensors: Iterator[Tensor], frees: list[Allocation]) -> list[ref[UntypedStorage]]:

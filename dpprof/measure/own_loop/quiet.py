@@ -3,15 +3,12 @@
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import IO
 
 import torch
 from torch._C._autograd import _profiler_enabled as profiler_enabled
-
-from dpprof.measure.passes.events import Allocation
 
 _EVERY = 1000
 _LINES = (
@@ -33,22 +30,15 @@ class Quiet:
 
     def __init__(self, num_starts: int) -> None:
         self._blocks = [torch.UntypedStorage(1) for _ in range(num_starts * _EVERY)]
-        self._spans: list[tuple[int, int]] = []
 
     def start(self) -> None:
         """Let the line come now, if memory is recorded."""
         if profiler_enabled():
-            began = time.time_ns()
             with apart() as file:
                 for _ in range(min(_EVERY, len(self._blocks))):
                     self._blocks.pop()
                     if file is None or os.fstat(file.fileno()).st_size:
                         break
-            self._spans.append((began, time.time_ns()))
-
-    def without_its_frees(self, allocations: list[Allocation]) -> list[Allocation]:
-        """Leave out what was recorded meanwhile: frees, with the sizes of older blocks at their places."""
-        return [one for one in allocations if not any(a <= one.at <= b for a, b in self._spans)]
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from dpprof.config.devices import DEVICES, WORKSPACE_MIB, Device
 from dpprof.measure.passes.account import Account
 from dpprof.measure.passes.clock import Clock
 from dpprof.measure.passes.device_memory import AllocatedSteps
-from dpprof.measure.passes.events import read
+from dpprof.measure.passes.events import own_allocations
 from dpprof.measure.passes.kernel_scratch import (
     attention_scratch,
     convolution_copies,
@@ -165,7 +165,7 @@ def _tried(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Oper
             result = operator(*real_args, **real_kwargs)
     except (RuntimeError, ValueError, IndexError):
         return None  # zeros do not suit every operator: a singular matrix, or no probabilities
-    events = read(profiler, "cpu").allocations
+    events = own_allocations(profiler)
     levels = [0, *itertools.accumulate(event.num_bytes for event in events)]
     results = [Layout.of_result(x) if isinstance(x, Tensor) else None for x in tree_flatten(result)[0]]
     return OperatorTrial(max(levels), max(levels[-1], 0), results)

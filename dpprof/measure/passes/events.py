@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch._C._autograd import DeviceType
+from torch._C._profiler import _EventType
 from torch.profiler import profile
 
 from dpprof.vocabulary.phases import STEP_LABEL, phase_of
@@ -102,6 +103,35 @@ def read(profiler: "profile", device: str, *, with_operators: bool = True) -> Re
     for spans in (recording.steps, recording.phases, recording.operators):
         spans.sort(key=lambda s: (s.start, -s.end))
     return recording
+
+
+@no_collection()
+def own_allocations(profiler: "profile") -> list[Allocation]:
+    """Read the CPU allocator's events of a stopped profiler that are of blocks made while it ran.
+
+    torch keeps the size of a block that it has recorded until it records its free. If that came after the
+    profiler stopped, and an older block of this recording lies at the same address, its free is reported with
+    the size of the other. Only the profiler's tree knows addresses.
+    """
+    assert profiler.profiler is not None, "the profiler has not run"
+    results: Any = profiler.profiler.kineto_results
+    nodes, events = list(results.experimental_event_tree()), []
+    while nodes:
+        node = nodes.pop()
+        nodes += node.children
+        if node.tag == _EventType.Allocation and node.extra_fields.device.type == "cpu":
+            events.append(node)
+    own, alive = [], set[int]()
+    for event in sorted(events, key=lambda event: event.start_time_ns):
+        address, num_bytes = event.extra_fields.ptr, event.extra_fields.alloc_size
+        if num_bytes > 0:
+            alive.add(address)
+        elif address not in alive:
+            continue
+        else:
+            alive.remove(address)
+        own.append(Allocation(event.start_time_ns, num_bytes, event.start_tid))
+    return own
 
 
 def _span(event: Any, name: str) -> Span:

@@ -20,8 +20,6 @@ from tutorial_loops import make_loop
 import dpprof
 from dpprof.config.flat import from_flat
 from dpprof.errors import ConfigError, DpprofError
-from dpprof.measure.own_loop.passes import without_stale
-from dpprof.measure.passes.events import Allocation
 from dpprof.measure.workloads.workload import build_workload
 from dpprof.record.record import PassStatus, Record
 
@@ -190,13 +188,6 @@ def test_batches_made_ahead_are_counted_until_they_are_freed(tmp_path: Path) -> 
     one = 8 * 16 * 4 + 8 * 8
     assert (first - second, second - third) == (one, one)
     assert known(record.ledger).peak == first
-
-
-def test_a_free_that_belongs_to_an_earlier_recording_is_left_out() -> None:
-    events = [
-        Allocation(at, num_bytes, 1) for at, num_bytes in enumerate([64, -2048, 2048, 64, -64, -64, -64])
-    ]
-    assert [event.num_bytes for event in without_stale(events)] == [64, 2048, 64, -64, -64]
 
 
 def test_batches_that_change_their_size_are_counted(tmp_path: Path) -> None:
