@@ -5,14 +5,16 @@
     python benchmarks/own_time.py --only profile --runs 1
 
 Without a folder, only this checkout is timed. With one, every command runs by turns in both. All is also told
-in t0, the time of `python -c "import torch, opacus"`, which is taken before and after each command. After the
-timed runs each command runs once more with samples of its stacks (`own_time_samples/`), which say where
-the driving process is, and what all processes import. Takes one to two hours on 2 idle cores; one row with
-`--only` takes a minute, except for the sweep and the plan.
+in t0, the time of `python -c "import torch, opacus"`, which is taken before and after each command; a row's
+t0 is the median of those around it. After the timed runs each command runs once more with samples of its
+stacks (`own_time_samples/`), which say where the driving process is, and what all processes import. Takes two
+hours on 2 idle cores; one row with `--only` takes a minute, except for the sweep and the plan. `--keep FILE`
+adds each row to a file as soon as it is done, and tells those of the file without timing them again.
 """
 
 import argparse
 import compileall
+import json
 import os
 import shutil
 import subprocess
@@ -98,12 +100,21 @@ class Took(NamedTuple):
 
 
 class Timed(NamedTuple):
-    """What a row took in each checkout: the run in the middle, and the parts of one with samples."""
+    """What a row took in each checkout: the run in the middle, and the parts of one with samples.
 
-    row: Row
+    `starts` has the seconds that torch and Opacus took to import in between.
+    """
+
+    row: str
     runs: int
+    starts: list[float]
     middle: dict[str, Took]
     sampled: dict[str, Parts]
+
+    @property
+    def t0(self) -> float:
+        """The median of the starts."""
+        return median(self.starts)
 
 
 def main() -> None:
@@ -113,23 +124,33 @@ def main() -> None:
     parser.add_argument("before", nargs="?", type=Path, help="checkout to compare with")
     parser.add_argument("--only", action="append", choices=list(ROWS), help="a row; may be given again")
     parser.add_argument("--runs", type=int, help="timed runs of each command, instead of each row's own")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="JSON file of rows that are done")
     asked = parser.parse_args()
     checkouts = {"before": asked.before.resolve()} if asked.before else {}
     checkouts["now"] = HERE
     for checkout in checkouts.values():
         compileall.compile_dir(checkout / "dpprof", quiet=1)
+    taken = kept_in(asked.keep) if asked.keep and asked.keep.exists() else {}
     with TemporaryDirectory() as folder:
         bench = Bench(checkouts, Path(folder))
-        rows = [ROWS[name] for name in asked.only or ROWS]
-        taken = [bench.time(row, asked.runs or row.runs) for row in rows]
-    report(taken, list(checkouts), bench.starts)
+        for name in (name for name in asked.only or ROWS if name not in taken):
+            taken[name] = bench.time(ROWS[name], asked.runs or ROWS[name].runs)
+            if asked.keep:
+                asked.keep.write_text(json.dumps(list(taken.values())))
+    report([taken[name] for name in ROWS if name in taken], list(checkouts))
+
+
+def kept_in(file: Path) -> dict[str, Timed]:
+    """Read the rows of a file."""
+    rows = [Timed(*row) for row in json.loads(file.read_text())]
+    middle = ({name: Took(*took) for name, took in row.middle.items()} for row in rows)
+    return {row.row: row._replace(middle=each) for row, each in zip(rows, middle, strict=True)}
 
 
 class Bench:
-    """Runs commands in the checkouts, each by turns; `starts` has the seconds of t0."""
+    """Runs commands in the checkouts, each by turns."""
 
     def __init__(self, checkouts: dict[str, Path], folder: Path) -> None:
-        self.starts: list[float] = []
         self._checkouts, self._folder = checkouts, folder
         self._store = folder / "mlflow.db"
         for command in (NEW_STORE, START):  # once unmeasured, to have the files in memory
@@ -138,21 +159,16 @@ class Bench:
     def time(self, row: Row, runs: int) -> Timed:
         """Run a row so often."""
         taken: dict[str, list[Took]] = {name: [] for name in self._checkouts}
+        starts = [time_start()]
         for run in range(runs):
             for name in self._checkouts:
-                self._time_start()
                 taken[name].append(self._run(row, name, str(run)))
-        self._time_start()
+                starts.append(time_start())
         middle = {name: sorted(each)[len(each) // 2] for name, each in taken.items()}
-        print(row.name, {name: [round(one.seconds, 2) for one in each] for name, each in taken.items()},
-              file=sys.stderr, flush=True)  # fmt: skip
+        seconds = {name: [round(one.seconds, 2) for one in each] for name, each in taken.items()}
+        print(row.name, seconds, "t0", round(median(starts), 2), file=sys.stderr, flush=True)
         sampled = {name: self._run(row, name, "sampled", with_samples=True).parts for name in self._checkouts}
-        return Timed(row, runs, middle, sampled)
-
-    def _time_start(self) -> None:
-        began = time.perf_counter()
-        subprocess.run([sys.executable, "-c", START], check=True)
-        self.starts.append(time.perf_counter() - began)
+        return Timed(row.name, runs, starts, middle, sampled)
 
     def _run(self, row: Row, name: str, run: str, *, with_samples: bool = False) -> Took:
         place = self._folder / name / f"{row.after or row.name}_{run}"
@@ -173,6 +189,13 @@ class Bench:
         if with_samples:
             return Took(seconds, mib, parts_of_samples(seconds, samples))
         return Took(seconds, mib, parts_of_runs(began, seconds, set(runs.rglob("record.json")) - known))
+
+
+def time_start() -> float:
+    """Return the seconds that Python takes to import torch and Opacus."""
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-c", START], check=True)
+    return time.perf_counter() - began
 
 
 def uri(store: Path) -> dict[str, str]:
@@ -200,26 +223,29 @@ def command(place: Path, words: list[str], environment: dict[str, str]) -> tuple
     return seconds, usage.ru_maxrss / 1024
 
 
-def report(taken: list[Timed], names: list[str], starts: list[float]) -> None:
+def report(taken: list[Timed], names: list[str]) -> None:
     """Print the page."""
-    t0, here = median(starts), processor()
+    here = processor()
+    starts = [start for timed in taken for start in timed.starts]
     versions = ", ".join(f"{package} {version(package)}" for package in ("torch", "opacus", "mlflow"))
     print("# The tool's own time\n")
     print(f"Made by `python benchmarks/own_time.py`: Python {sys.version.split()[0]}, {versions},")
-    print(f"{here['cpu']}, {here['cpu_cores']} cores. **t0 = {t0:.2f} s** is the time of")
-    print(f'`python -c "{START}"`: the median of {len(starts)} in between the commands,')
-    print(f"{min(starts):.2f} to {max(starts):.2f} s.\n")
+    print(f"{here['cpu']}, {here['cpu_cores']} cores. **t0** is the time of")
+    print(f'`python -c "{START}"`: for each row the median of those before and after its commands. All')
+    print(
+        f"{len(starts)} took {min(starts):.2f} to {max(starts):.2f} s, {median(starts):.2f} in the middle.\n"
+    )
     print(HOW)
-    headings = [f"{name}, {unit}" for unit in ("s", "t0") for name in names]
-    headings += ["goal, t0", *(f"{name}, MiB" for name in names)]
-    print(markdown_table(["row", "runs", *headings], list(totals(taken, t0)), right=1))
+    units = [f"{name}, {unit}" for unit in ("s", "t0") for name in names]
+    headings = ["row", "runs", "t0, s", *units, "goal, t0", *(f"{name}, MiB" for name in names)]
+    print(markdown_table(headings, list(totals(taken)), right=1))
     print(WHERE, end="")
     for timed in taken:
-        print(f"\n### {timed.row.name}\n\n{described(timed.row)}")
+        print(f"\n### {timed.row}\n\n{described(ROWS[timed.row])}")
         for parts in ({name: took.parts for name, took in timed.middle.items()}, timed.sampled):
             for kind in dict.fromkeys(kind for found in parts.values() for kind in found):
-                lines = list(part_rows([found.get(kind, {}) for found in parts.values()], t0))
-                print(f"\n{markdown_table([kind, *headings[: 2 * len(names)]], lines, right=1)}", end="")
+                lines = list(part_rows([found.get(kind, {}) for found in parts.values()], timed.t0))
+                print(f"\n{markdown_table([kind, *units], lines, right=1)}", end="")
 
 
 def described(row: Row) -> str:
@@ -227,13 +253,13 @@ def described(row: Row) -> str:
     return f"`dpprof {row.words}`{where}:"
 
 
-def totals(taken: list[Timed], t0: float) -> Iterator[list[str]]:
+def totals(taken: list[Timed]) -> Iterator[list[str]]:
     for timed in taken:
-        took = timed.middle.values()
-        seconds = [one.seconds for one in took]
-        goal = "" if timed.row.goal is None else f"{timed.row.goal:g}"
+        took, wanted = timed.middle.values(), ROWS[timed.row].goal
+        seconds = in_both([one.seconds for one in took], timed.t0)
+        goal = "" if wanted is None else f"{wanted:g}"
         mib = [f"{one.mib:,.0f}" for one in took]
-        yield [timed.row.name, str(timed.runs), *in_both(seconds, t0), goal, *mib]
+        yield [timed.row, str(timed.runs), f"{timed.t0:.2f}", *seconds, goal, *mib]
 
 
 def part_rows(parts: list[dict[str, float]], t0: float) -> Iterator[list[str]]:
