@@ -16,6 +16,7 @@ Levels = Callable[[int], list[int]]
 
 def evaluating(levels_of: Levels, asked: list[int]) -> Callable[[int], Evaluation]:
     def evaluate(size: int) -> Evaluation:
+        assert size not in asked, "no size is asked for twice"
         asked.append(size)
         levels: BytesByEvent = np.array(levels_of(size), dtype=float)
         return Evaluation(size, max(levels_of(size)), levels)
@@ -34,9 +35,7 @@ def searched(
     """The search, and the sizes that it asked for, none of them twice."""
     asked: list[int] = []
     evaluate = evaluating(levels_of, asked)
-    found = largest_that_fits(evaluate, limit, starts=starts, most=most, is_proven=is_proven)
-    assert len(asked) == len(set(asked))
-    return found, asked
+    return largest_that_fits(evaluate, limit, starts=starts, most=most, is_proven=is_proven), asked
 
 
 def exhaustive(levels_of: Levels, limit: int, most: int = MOST) -> int:

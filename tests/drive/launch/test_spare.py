@@ -24,7 +24,7 @@ from dpprof.drive.launch.child import Child
 from dpprof.drive.launch.in_process import InProcessLauncher
 from dpprof.drive.launch.job import MEASURE, Exit, Job, measuring_job
 from dpprof.drive.launch.local import LocalLauncher
-from dpprof.drive.launch.spare import WAIT
+from dpprof.drive.launch.spare import WAIT, Spare
 from dpprof.record.folder import RunFolder
 
 SMALL: dict[str, Any] = {"workload": "example_workloads:mlp", "device": "cpu", "batch_size": 2, "seq_len": 1}
@@ -139,6 +139,25 @@ def test_another_takes_over_if_it_ends_before_it_has_begun(
         handle = submitted(launcher, asked)
         early.kill()
     assert_measured(asked, end_of(handle))
+    assert "early output" not in asked.log.read_text()
+
+
+def test_another_takes_over_if_it_ends_while_it_is_given_its_experiment(
+    launcher: LocalLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It still ran when it was asked."""
+    early, suits = early_process(launcher), Spare.suits
+
+    def suits_and_ends(spare: Spare, environment: dict[str, str]) -> bool:
+        found = suits(spare, environment)
+        early.kill()
+        while early.status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.01)
+        return found
+
+    monkeypatch.setattr(Spare, "suits", suits_and_ends)
+    asked = job(tmp_path / "run")
+    assert_measured(asked, end_of(submitted(launcher, asked)))
     assert "early output" not in asked.log.read_text()
 
 
