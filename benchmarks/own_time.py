@@ -9,7 +9,7 @@ in t0, the time of `python -c "import torch, opacus"`, which is taken before and
 t0 is the median of those around it. After the timed runs each command runs once more with samples of its
 stacks (`own_time_samples/`), which say where the driving process is, and what all processes import. Takes two
 hours on 2 idle cores; one row with `--only` takes a minute, except for the sweep and the plan. `--keep FILE`
-adds each row to a file as soon as it is done, and tells those of the file without timing them again.
+adds each row to a file as soon as it is done, and reports those of the file without timing them again.
 """
 
 import argparse
