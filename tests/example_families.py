@@ -53,7 +53,7 @@ def unchanged(config: ExperimentConfig) -> nn.Module:
     name, options = config.of_listed, config.options_of(HuggingFaceOptions)
     family = family_of(name)
     task = family.task if options.task == "auto" else options.task
-    return build_model(name, family, task, options)
+    return build_model(name, family, task, options, config.weights_dtype)
 
 
 def peak(config: ExperimentConfig, *, is_fake: bool) -> int:

@@ -17,13 +17,16 @@ from dpprof.json_files import read_json
 from dpprof.vocabulary.huggingface import CAUSAL_LM, CLASSIFICATION, CONFIG_FILE, FAMILIES, NAMED_HELP, Family
 from dpprof.vocabulary.loops import LOOPS
 from dpprof.vocabulary.parallel import NONE, PARALLEL
+from dpprof.vocabulary.precision import BF16, FP32
 from dpprof.vocabulary.settings import assignments, fields, parse, setting
-from dpprof.vocabulary.trainable import ALL, LORA, LORA_RANK, LORA_TARGETS, MODES, endings, train_name
+from dpprof.vocabulary.trainable import ALL, LORA, LORA_RANK, LORA_TARGETS, MODES, NOT, choices, items, train_name
 from dpprof.vocabulary.trainers import NOT_OFFERED, STANDARD, TRAINER_NAMES, short_name, trainer_info
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD, HUGGING_FACE, WORKLOADS, listed
 
 BUILT_IN_DATA = ("random", "zipf")
-PRECISIONS = ("fp32", "bf16")
+AUTO = "auto"
+PRECISIONS = (FP32, BF16)
+OPTIMIZERS = SGD, ADAMW, ADAFACTOR = ("sgd", "adamw", "adafactor")
 SIZE_FIELDS = ("vocab_size", "hidden_dim", "num_layers", "num_heads")
 # File names have at most 255 bytes; names of runs and sweeps get suffixes.
 LONGEST_NAME = 200
@@ -76,6 +79,11 @@ class TrainingConfig:
         False, "Keep only each block's input and compute its activations again in backward (built-in model)."
     )
     precision: str = setting("fp32", "bf16 runs forward under autocast.", choices=PRECISIONS)
+    weights_dtype: str = setting(
+        AUTO,
+        "Type of the weights of a Hugging Face model; auto is the one that its config names, else fp32.",
+        choices=(AUTO, FP32, BF16),
+    )
     device: str = setting(
         "auto",
         "auto is CUDA if available, else the CPU; for an estimate always CUDA.",
@@ -98,14 +106,21 @@ class TrainingConfig:
     )
     train: str = setting(
         ALL,
-        "Parameters that train: all (as the workload made them), lora (adapters alone), bias, head (the last "
-        "layer), or a pattern of parameter names such as blocks.0.*",
+        "Parameters that train: all (as the workload made them), lora (adapters alone), or a list of bias, head "
+        "(the last layer), patterns of parameter names such as blocks.0.*, and exclusions: "
+        "all,!*position_embeddings*.",
     )
     lora_rank: int = setting(LORA_RANK, "Rank of the adapters with train=lora.", minimum=1)
     lora_targets: str = setting(
         LORA_TARGETS,
         "Modules that get adapters with train=lora: endings of their names, separated by commas. auto takes "
         "peft's choice for a model that it knows, else all nn.Linear but the last.",
+    )
+    adapter_dtype: str = setting(
+        FP32,
+        "Type of the adapters with train=lora: peft makes them in fp32 whatever the weights are, unless "
+        "autocast_adapter_dtype=False, which is bf16 here, for weights in bf16.",
+        choices=(FP32, BF16),
     )
     loop: str = setting(
         "documented",
@@ -122,7 +137,7 @@ class TrainingConfig:
     world_size: int = setting(
         1, "Ranks, one for each GPU; batch_size is that of one rank.", minimum=1, below=2**20
     )
-    optimizer: str = setting("sgd", "Underlying optimizer.", choices=("sgd", "adamw"))
+    optimizer: str = setting(SGD, "Underlying optimizer, of torch.optim.", choices=OPTIMIZERS)
     lr: float = setting(0.01, "Learning rate.", above=0)
     momentum: float = setting(0.0, "Momentum of sgd.", minimum=0)
     noise_multiplier: float = setting(
@@ -139,8 +154,9 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         """Check settings against each other and beyond their ranges. Raises ConfigError."""
-        if self.optimizer == "adamw" and self.momentum:
-            raise refuse("momentum", self.momentum, "0 with optimizer=adamw, which has no momentum")
+        if self.optimizer != SGD and self.momentum:
+            only = f"0 with optimizer={self.optimizer}, which has no such setting"
+            raise refuse("momentum", self.momentum, only)
         if self.poisson_sampling and self.accumulation_steps > 1:
             raise refuse(
                 "accumulation_steps",
@@ -156,6 +172,8 @@ class TrainingConfig:
             raise refuse("model_name", self.model_name, "letters, digits, '_', '-' and '.'")
         if self.named_options and listed(self.workload) in WORKLOADS:
             raise refuse("workload_options", self.workload_options, "only with a workload of your own")
+        if self.weights_dtype != AUTO and listed(self.workload) != HUGGING_FACE:
+            raise refuse("weights_dtype", self.weights_dtype, f"{AUTO} with any workload but huggingface:NAME")
         self._check_train()
         self._check_parallel()
         for limit in trainer_info(self.trainer).limits:
@@ -166,12 +184,15 @@ class TrainingConfig:
             raise self._refused_workload()
 
     def _check_train(self) -> None:
-        if not self.train:
-            raise refuse("train", self.train, f"{', '.join(MODES)} or a pattern of parameter names")
-        for name, default in (("lora_rank", LORA_RANK), ("lora_targets", LORA_TARGETS)):
+        if not items(self.train) or NOT in items(self.train):
+            raise refuse("train", self.train, f"{', '.join(MODES)} or patterns of parameter names")
+        if self.train != LORA and LORA in sum(choices(self.train), []):
+            raise refuse("train", self.train, "lora alone: nothing else trains beside adapters")
+        defaults = {"lora_rank": LORA_RANK, "lora_targets": LORA_TARGETS, "adapter_dtype": FP32}
+        for name, default in defaults.items():
             if self.train != LORA and (given := getattr(self, name)) != default:
                 raise refuse(name, given, f"{default} unless train=lora")
-        if self.train == LORA and not endings(self.lora_targets):
+        if self.train == LORA and not items(self.lora_targets):
             raise refuse("lora_targets", self.lora_targets, "auto, or endings of the names of modules")
         if self.train != ALL and self.activation_checkpointing:
             raise refuse(
@@ -217,6 +238,7 @@ class TrainingConfig:
             name = self.model_name
         elif listed(self.workload) == HUGGING_FACE:
             name = re.sub(r"[^\w.-]", "-", short_model_name(self.of_listed))
+            name = name if self.weights_dtype == AUTO else f"{name}-{self.weights_dtype}"
         else:
             module, _, name = self.workload.rpartition(":")
             name = module.rpartition(".")[2] if module and _SAYS_NOTHING.fullmatch(name) else name
@@ -246,7 +268,7 @@ class TrainingConfig:
     @property
     def train_name(self) -> str:
         """Short name of the parameters that train, safe in file names; empty for all."""
-        return train_name(self.train, self.lora_rank, self.lora_targets)
+        return train_name(self.train, self.lora_rank, self.lora_targets, self.adapter_dtype)
 
     @property
     def run_name(self) -> str:

@@ -37,7 +37,7 @@ def params_of(result: Result) -> dict[str, object]:
         if result.record.num_parameters is not None:
             params["num_parameters"] = result.record.num_parameters
         if result.weights_dtype:
-            params["weights_dtype"] = result.weights_dtype
+            params["resolved_weights_dtype"] = result.weights_dtype
         if result.record.privacy is not None:
             params |= metrics(privacy_metrics(result.record.privacy))
     return params

@@ -19,11 +19,15 @@ _AUDIO_TYPES = ("whisper",)
 
 @dataclass(frozen=True)
 class Family:
-    """A kind of model: `model_type` in transformers, changes to its default config, and default task."""
+    """A kind of model: `model_type` in transformers, changes to its default config, and default task.
+
+    `source` names the model on the hub of Hugging Face whose config it is.
+    """
 
     model_type: str
     task: str
     config: Mapping[str, object] = field(default_factory=dict)
+    source: str = ""
 
     @property
     def inputs(self) -> str:

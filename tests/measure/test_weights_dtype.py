@@ -1,22 +1,25 @@
 """The type of the weights, as a Hugging Face configuration or a factory makes them, in all that is said."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import call_dpprof, fine, measure_here
 from example_config import experiment
-from example_families import small
+from example_families import changed, small
 from example_runs import known, measured
 from mlflow import MlflowClient
 from page_reader import Page
 
 from dpprof.config.devices import DEVICES
+from dpprof.errors import ConfigError
 from dpprof.measure.workloads.workload import build_workload
 from dpprof.record.figures.figures import Figures
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Record
+from dpprof.vocabulary.precision import short_dtype
 
 TINY = {
     "model_type": "llama",
@@ -31,7 +34,7 @@ TINY = {
 SHORT = TINY | {"torch_dtype": "bfloat16"}
 SAID = (
     "the configuration's own dtype, bfloat16, makes weights in bf16, and gradients and optimizer state with "
-    "them; --model-config dtype=float32 makes them fp32"
+    "them; --weights-dtype fp32 makes them fp32"
 )
 STANDARD = "StandardTrainer_net_bs2_seq8"
 
@@ -120,7 +123,7 @@ def test_show_the_page_and_mlflow_say_it(estimated: Path) -> None:
         assert ["precision", expected] in page.tables["facts"]
         assert {row[1] for row in page.tables["parameters"][1:]} == {expected[-4:]}
         run = logged(estimated, sweep)
-        assert (run.data.params["precision"], run.data.params["weights_dtype"]) == ("fp32", expected[-4:])
+        assert (run.data.params["precision"], run.data.params["resolved_weights_dtype"]) == ("fp32", expected[-4:])
         assert run.data.tags.get("dpprof.warnings", "") == (SAID if sweep == "short" else "")
 
 
@@ -159,6 +162,47 @@ def test_a_dtype_that_was_asked_for_needs_no_warning(tmp_path: Path) -> None:
         workload = build_workload(small("llama-1b", **given))
         assert {str(parameter.dtype) for parameter in workload.model.parameters()} == {dtype}
         assert workload.warnings == warnings
+
+
+def test_an_option_decides_the_type_and_names_what_the_config_says(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(SHORT))
+    own = f"huggingface:{tmp_path}"
+    replaced = "the configuration's own dtype is bfloat16; weights are in fp32, as weights_dtype says"
+    for workload, wanted, dtype, warnings in (
+        (own, "fp32", "torch.float32", (replaced,)),
+        (own, "bf16", "torch.bfloat16", ()),
+        ("huggingface:llama-1b", "bf16", "torch.bfloat16", ()),
+        ("huggingface:llama-1b", "fp32", "torch.float32", ()),
+    ):
+        config = small("llama-1b", workload=workload, weights_dtype=wanted)
+        made = build_workload(config)
+        assert {str(parameter.dtype) for parameter in made.model.parameters()} == {dtype}
+        assert made.warnings == warnings
+        assert config.model_title.endswith(f"-{wanted}")
+
+
+def test_contradicting_types_are_refused() -> None:
+    for settings, said in (
+        ({"workload": "transformer", "weights_dtype": "bf16"}, "weights_dtype: got 'bf16', allowed: auto with any"),
+        ({"adapter_dtype": "bf16"}, "adapter_dtype: got 'bf16', allowed: fp32 unless train=lora"),
+    ):
+        with pytest.raises(ConfigError, match=re.escape(said)):
+            experiment(**settings)
+    two = changed("llama-1b", "dtype=float32", weights_dtype="bf16")
+    with pytest.raises(ConfigError, match="weights_dtype: got 'bf16', allowed: auto with model_config=.*sets dtype"):
+        build_workload(two)
+
+
+def test_adapters_are_in_fp32_whatever_the_base_is_in() -> None:
+    for dtype, adapters, name in (("bf16", "fp32", "lora8"), ("bf16", "bf16", "lora8-bf16"), ("fp32", "fp32", "lora8")):
+        config = small("qwen", weights_dtype=dtype, adapter_dtype=adapters, train="lora")
+        parts: dict[bool, set[str]] = {True: set(), False: set()}
+        for parameter in build_workload(config).model.parameters():
+            parts[parameter.requires_grad].add(short_dtype(str(parameter.dtype)))
+        assert parts == {True: {adapters}, False: {dtype}}
+        assert config.model_title == f"qwen-{dtype}-{name}"
+    with pytest.raises(ConfigError, match="adapter_dtype: got 'bf16', allowed: fp32, unless all adapted layers"):
+        build_workload(small("qwen", adapter_dtype="bf16", train="lora"))
 
 
 def test_check_says_the_type_and_why(tmp_path: Path) -> None:

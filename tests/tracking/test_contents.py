@@ -20,12 +20,12 @@ def test_a_model_that_its_workload_names_has_no_sizes_among_its_params() -> None
 
 
 def test_the_type_of_the_weights_is_a_param_where_it_is_known() -> None:
-    assert "weights_dtype" not in params_of(result("DPSGDTrainer", step_s=0.1))
+    assert "resolved_weights_dtype" not in params_of(result("DPSGDTrainer", step_s=0.1))
     short = params_of(result("DPSGDTrainer", step_s=0.1, weights={"fp32": 1, "bf16": 9}))
-    assert (short["precision"], short["weights_dtype"]) == ("fp32", "bf16 and fp32")
+    assert (short["precision"], short["resolved_weights_dtype"]) == ("fp32", "bf16 and fp32")
     found = result(step_s=0.1, weights={"bf16": 1})
     loop = dataclasses.replace(found, config=dataclasses.replace(found.config, trainer=OWN_LOOP))
-    assert params_of(loop)["weights_dtype"] == "bf16"
+    assert params_of(loop)["resolved_weights_dtype"] == "bf16"
     assert "precision" not in params_of(loop)
 
 

@@ -1,8 +1,9 @@
 import re
 
-from dpprof.vocabulary.trainable import endings, train_name
+from dpprof.vocabulary.trainable import choices, items, train_name
 
 PATTERNS = ("*.bias", "*bias", ".bias", "bias*", "lora8", "all?", "h.0.*", "h.0.?", "*", "**", "x" * 300)
+PATTERNS += ("!bias", "all,!bias", "all,!*bias", "bias,head", "head,bias")
 
 
 def test_names_are_short_safe_in_file_names_and_never_alike() -> None:
@@ -15,5 +16,11 @@ def test_names_are_short_safe_in_file_names_and_never_alike() -> None:
     assert train_name("h.0.*", 8, "auto").startswith("h-0-")
 
 
-def test_endings_are_separated_by_commas() -> None:
-    assert endings(" q_proj, v_proj,,") == ["q_proj", "v_proj"]
+def test_items_are_separated_by_commas() -> None:
+    assert items(" q_proj, v_proj,,") == ["q_proj", "v_proj"]
+
+
+def test_choices_are_what_trains_and_what_is_excluded() -> None:
+    assert choices("bias, head") == (["bias", "head"], [])
+    assert choices("h.*,! h.0.*,!h.1.*") == (["h.*"], ["h.0.*", "h.1.*"])
+    assert choices("!*wpe*") == (["all"], ["*wpe*"])

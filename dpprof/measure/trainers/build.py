@@ -10,13 +10,18 @@ from torch import Tensor
 
 from dpprof.config.devices import balance_of
 from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.training import ADAFACTOR, ADAMW, SGD
 from dpprof.measure.trainers.base import TrainerBase
 from dpprof.measure.workloads.workload import Workload
 from dpprof.vocabulary.parallel import NONE
 from dpprof.vocabulary.registry import load
 from dpprof.vocabulary.trainers import TRAINERS
 
-_OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
+_OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
+    SGD: torch.optim.SGD,
+    ADAMW: torch.optim.AdamW,
+    ADAFACTOR: torch.optim.Adafactor,
+}
 
 
 def load_trainer(name: str) -> type[TrainerBase]:
@@ -42,9 +47,10 @@ def clip_rule(config: ExperimentConfig) -> Callable[[Tensor, float], Tensor]:
 
 def optimizer_of(config: ExperimentConfig) -> tuple[type[torch.optim.Optimizer], dict[str, Any]]:
     """Return the configured optimizer's class and arguments."""
-    # torch's own default depends on the parameters' device, which may differ in an estimate.
-    params: dict[str, Any] = {"lr": config.lr, "foreach": config.device == "cuda"}
-    if config.optimizer == "sgd":
+    # torch's own defaults. They depend on the parameters' device, which may differ in an estimate.
+    foreach = config.device == "cuda" and config.optimizer != ADAFACTOR
+    params: dict[str, Any] = {"lr": config.lr, "foreach": foreach}
+    if config.optimizer == SGD:
         params["momentum"] = config.momentum
     return _OPTIMIZERS[config.optimizer], params
 

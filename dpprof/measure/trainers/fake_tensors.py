@@ -2,7 +2,8 @@
 
 `torch.unique` along a dimension (in an embedding's ghost norm) returns as many rows as there are, an upper
 bound. A single random number between 0 and 1 is 1: where it decides whether a layer is skipped, the layer
-runs. `nn.init.trunc_normal_` draws once. Trainers add stand-ins (`TrainerBase.on_fake_tensors`).
+runs. `nn.init.trunc_normal_` draws once. The norms by which Adafactor chooses the size of its steps are 1.
+Trainers add stand-ins (`TrainerBase.on_fake_tensors`).
 """
 
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
     unset_fake_temporarily,
 )
+from torch.optim import _adafactor
 
 from dpprof.errors import EstimateError
 from dpprof.measure.trainers.base import TrainerBase
@@ -50,6 +52,7 @@ def fake_tensors(
         patch.dict(fake_impls.op_implementations_dict, _STAND_INS),
         patch.object(nn.init, "_no_grad_trunc_normal_", _normal),
         patch.object(nn.Module, "_apply", _apply_to_fakes),
+        patch.object(_adafactor, "_single_tensor_adafactor", _adafactor_of_any_norm),
         trainer.on_fake_tensors(),
         kernels_of_cuda() if as_on_cuda else nullcontext(),
         CudaAutocast() if as_autocast_on_cuda else nullcontext(),
@@ -98,6 +101,19 @@ def _normal(tensor: Tensor, mean: float, std: float, *_: Any, **__: Any) -> Tens
     """Fill a new parameter, using as many bytes as a truncated distribution would."""
     with torch.no_grad():
         return tensor.normal_(mean, std)
+
+
+_adafactor_of_each: Callable[..., None] = _adafactor._single_tensor_adafactor
+
+
+def _adafactor_of_any_norm(*args: Any, **kwargs: Any) -> None:
+    """Update by Adafactor with norms of 1, which change no size and no operator."""
+    with patch.dict(fake_impls.op_implementations_dict, {_aten._local_scalar_dense.default: _one}):
+        _adafactor_of_each(*args, **kwargs)
+
+
+def _one(mode: FakeTensorMode, func: Any, tensor: Tensor) -> float:
+    return 1.0
 
 
 def _all_distinct(

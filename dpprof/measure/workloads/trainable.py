@@ -5,13 +5,15 @@ from collections.abc import Collection
 from fnmatch import fnmatchcase
 from typing import Any
 
+import torch
 from torch import nn
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.errors import refuse
 from dpprof.vocabulary.formats import listed
-from dpprof.vocabulary.trainable import ALL, BIAS, HEAD, LORA, LORA_TARGETS, MODES, endings
+from dpprof.vocabulary.precision import BF16, FP32
+from dpprof.vocabulary.trainable import ALL, BIAS, HEAD, LORA, LORA_TARGETS, MODES, choices, items
 
 
 def choose_trainable(model: nn.Module, config: ExperimentConfig) -> list[str]:
@@ -29,22 +31,36 @@ def choose_trainable(model: nn.Module, config: ExperimentConfig) -> list[str]:
         parameter.requires_grad_(parameter in chosen)
     total = sum(p.numel() for p in model.parameters())
     trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    if trainable == total:
+        return [f"{said}: all {total:,} parameters train, as with train=all"]
     return [f"{said}: {trainable:,} of {total:,} parameters train, the others are frozen"]
 
 
 def _chosen(model: nn.Module, train: str) -> set[nn.Parameter]:
-    if train == HEAD:
-        return set(_head(model).parameters())
+    """Return the parameters that a list names, without those it excludes. Raises ConfigError for none."""
+    wanted, unwanted = choices(train)
+    chosen, excluded = (
+        {parameter for item in each for parameter in _named(model, item)} for each in (wanted, unwanted)
+    )
+    if not chosen - excluded:
+        raise refuse("train", train, f"something that trains: it excludes all of {listed(wanted)}")
+    return chosen - excluded
+
+
+def _named(model: nn.Module, item: str) -> set[nn.Parameter]:
+    """Return the parameters of a mode or a pattern. Raises ConfigError if there are none."""
     named = list(model.named_parameters(remove_duplicate=False))
-    if train == BIAS:
-        chosen = {p for name, p in named if BIAS in name.rpartition(".")[2]}
+    if item == HEAD:
+        return set(_head(model).parameters())
+    if item == BIAS:
+        found = {p for name, p in named if BIAS in name.rpartition(".")[2]}
     else:
-        chosen = {p for name, p in named if fnmatchcase(name, train)}
-    if not chosen:
+        found = {p for name, p in named if item == ALL or fnmatchcase(name, item)}
+    if not found:
         names = listed([name for name, _ in model.named_parameters()])
-        pattern = f"a pattern that matches the name of a parameter; the model has {names}"
-        raise refuse("train", train, f"{', '.join(MODES)} or {pattern}")
-    return chosen
+        pattern = f"patterns that each match the name of a parameter; the model has {names}"
+        raise refuse("train", item, f"{', '.join(MODES)} or {pattern}")
+    return found
 
 
 def _head(model: nn.Module) -> nn.Module:
@@ -71,12 +87,13 @@ def _add_adapters(model: nn.Module, config: ExperimentConfig) -> str:
     with unset_fake_temporarily():  # its modules may make tensors as they are imported
         import peft
         from peft.tuners.lora import LoraLayer
+        from peft.tuners.tuners_utils import cast_adapter_dtype
 
-    targets: str | list[str] | None = endings(config.lora_targets)
+    targets: str | list[str] | None = items(config.lora_targets)
     if config.lora_targets == LORA_TARGETS:
         targets = _automatic_targets(model)
     else:
-        for ending in endings(config.lora_targets):
+        for ending in items(config.lora_targets):
             if not any(f".{name}".endswith(f".{ending}") for name, _ in model.named_modules()):
                 raise refuse("lora_targets", ending, "auto, or endings of the names of the model's modules")
     how = peft.LoraConfig(r=config.lora_rank, lora_alpha=config.lora_rank, target_modules=targets)
@@ -84,8 +101,13 @@ def _add_adapters(model: nn.Module, config: ExperimentConfig) -> str:
         peft.inject_adapter_in_model(how, model)
     except ValueError as error:
         raise refuse("lora_targets", config.lora_targets, f"modules that peft can adapt: {error}") from error
-    adapted = [name for name, module in model.named_modules() if isinstance(module, LoraLayer)]
-    return f"LoRA adapters of rank {config.lora_rank} in {listed(adapted)}"
+    adapted = {name: module for name, module in model.named_modules() if isinstance(module, LoraLayer)}
+    if config.adapter_dtype == FP32:
+        cast_adapter_dtype(model, "default")
+    elif wide := [name for name, layer in adapted.items() if layer.weight.dtype != torch.bfloat16]:
+        of_layers = f"{FP32}, unless all adapted layers are in {BF16}, which {listed(wide)} are not"
+        raise refuse("adapter_dtype", config.adapter_dtype, of_layers)
+    return f"LoRA adapters of rank {config.lora_rank} in {config.adapter_dtype} in {listed(list(adapted))}"
 
 
 def _automatic_targets(model: nn.Module) -> str | list[str]:

@@ -28,6 +28,7 @@ ATTENTION = 4 * (D * D + D)
 BLOCK = 4 * D + ATTENTION + (D * 4 * D + 4 * D) + (4 * D * D + D)
 HEAD = D * V + V
 TOTAL = V * D + T * D + LAYERS * BLOCK + 2 * D + HEAD
+BIASES = LAYERS * (2 * D + 4 * D + 4 * D + D) + D + V
 
 
 def adapters(rank: int) -> int:
@@ -48,9 +49,13 @@ def trainable(model: nn.Module) -> list[str]:
     [
         ({}, TOTAL, TOTAL),
         ({"train": "head"}, HEAD, TOTAL),
-        ({"train": "bias"}, LAYERS * (2 * D + 4 * D + 4 * D + D) + D + V, TOTAL),
+        ({"train": "bias"}, BIASES, TOTAL),
         ({"train": "*.attention.*"}, LAYERS * ATTENTION, TOTAL),
         ({"train": "blocks.1.*"}, BLOCK, TOTAL),
+        ({"train": "blocks.1.*,blocks.2.*, head"}, 2 * BLOCK + HEAD, TOTAL),
+        ({"train": "!*embedding*"}, TOTAL - V * D - T * D, TOTAL),
+        ({"train": "all,!*embedding*,!bias"}, TOTAL - V * D - T * D - BIASES, TOTAL),
+        ({"train": "bias,!head"}, BIASES - V, TOTAL),
         ({"train": "lora"}, adapters(8), TOTAL + adapters(8)),
         ({"train": "lora", "lora_rank": 2}, adapters(2), TOTAL + adapters(2)),
         (
@@ -91,15 +96,18 @@ def test_a_new_adapter_changes_no_output_until_it_is_filled() -> None:
     assert trainable(model) == ["0.lora_A.default.weight", "0.lora_B.default.weight"]
 
 
-def test_adapters_have_the_type_of_their_layer_with_data_and_without() -> None:
+def test_adapters_have_the_same_type_with_data_and_without() -> None:
     config = dataclasses.replace(CONFIG, train="lora")
     real = {name: (p.shape, p.dtype) for name, p in build_workload(config).model.named_parameters()}
     with fake_tensors(load_trainer(config.trainer)):
         fake = {name: (p.shape, p.dtype) for name, p in build_workload(config).model.named_parameters()}
         layers = nn.Sequential(nn.Linear(4, 4, dtype=torch.bfloat16), nn.Linear(4, 2))
         choose(layers, train="lora")
+        short = nn.Sequential(nn.Linear(4, 4, dtype=torch.bfloat16), nn.Linear(4, 2))
+        choose(short, train="lora", adapter_dtype="bf16")
     assert fake == real
-    assert {p.dtype for p in layers[0].parameters()} == {torch.bfloat16}
+    assert {p.dtype for p in layers[0].parameters() if p.requires_grad} == {torch.float32}
+    assert {p.dtype for p in short[0].parameters()} == {torch.bfloat16}
 
 
 class Named(nn.Module):

@@ -19,14 +19,15 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.config.training import config_file, family_of
+from dpprof.config.training import AUTO, config_file, family_of
 from dpprof.errors import ConfigError, WorkloadError, refuse
 from dpprof.measure.workloads.data import get_random_dataloader
 from dpprof.measure.workloads.factory import first_line
 from dpprof.measure.workloads.huggingface.adapt import adapt
 from dpprof.measure.workloads.workload import Workload
+from dpprof.vocabulary.formats import listed
 from dpprof.vocabulary.huggingface import AUDIO, CAUSAL_LM, FAMILIES, IMAGES, Family, HuggingFaceOptions
-from dpprof.vocabulary.precision import short_dtype
+from dpprof.vocabulary.precision import BF16, FP32, short_dtype
 from dpprof.vocabulary.settings import assignments
 from dpprof.vocabulary.trainable import BIAS, LORA
 
@@ -37,10 +38,12 @@ _WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 _IMAGE_SIZE = 224
 # The names of a config's setting of the type of the weights, the second one of earlier versions.
 _DTYPE = {"dtype", "torch_dtype"}
+_DTYPES = {FP32: torch.float32, BF16: torch.bfloat16}
 _OWN_DTYPE = (
     "the configuration's own dtype, {name}, makes weights in {short}, and gradients and optimizer state with "
-    "them; --model-config dtype=float32 makes them fp32"
+    "them; --weights-dtype fp32 makes them fp32"
 )
+_NOT_OWN_DTYPE = "the configuration's own dtype is {name}; weights are in {wanted}, as weights_dtype says"
 # By position where possible: Opacus's expanded weights take nothing by name.
 Batch = tuple[Tensor | tuple[Tensor, ...] | dict[str, Tensor], Tensor]
 # The shortest sequence of a padded batch, as a share of the longest.
@@ -53,7 +56,7 @@ def hugging_face(config: ExperimentConfig) -> Workload:
     name = config.of_listed
     family = family_of(name)
     task = family.task if options.task == "auto" else options.task
-    model: Any = build_model(name, family, task, options)
+    model: Any = build_model(name, family, task, options, config.weights_dtype)
     frozen = config.train in (LORA, BIAS)
     changed = adapt(model, config.trainer, is_allowed=options.adapt, ties_are_frozen=frozen)
     if family.inputs in (IMAGES, AUDIO):
@@ -61,15 +64,19 @@ def hugging_face(config: ExperimentConfig) -> Workload:
         made = Workload(model, signals, label_loss, None, changed)
     else:
         made = _of_text(config, task, model, changed)
-    return made._replace(warnings=tuple(_own_dtype(model, options)))
+    return made._replace(warnings=tuple(_own_dtype(name, family, options, config.weights_dtype)))
 
 
-def _own_dtype(model: Any, options: HuggingFaceOptions) -> Iterator[str]:
-    """Yield a sentence on weights that are not fp32 because the config says so, and not its changes."""
-    dtype, changes = model.config.dtype, assignments("model_config", options.model_config)
-    if isinstance(dtype, torch.dtype) and dtype != torch.float32 and not changes.keys() & _DTYPE:
-        name = str(dtype).removeprefix("torch.")
-        yield _OWN_DTYPE.format(name=name, short=short_dtype(name))
+def _own_dtype(name: str, family: Family, options: HuggingFaceOptions, wanted: str) -> Iterator[str]:
+    """Yield a sentence on a type of weights that the config names itself: that it is taken, or that it is not."""
+    own = config_of(name, family, options).dtype
+    if not isinstance(own, torch.dtype) or assignments("model_config", options.model_config).keys() & _DTYPE:
+        return
+    long, short = str(own).removeprefix("torch."), short_dtype(str(own))
+    if wanted not in (AUTO, short):
+        yield _NOT_OWN_DTYPE.format(name=long, wanted=wanted)
+    elif wanted == AUTO and short != FP32:
+        yield _OWN_DTYPE.format(name=long, short=short)
 
 
 def _of_text(config: ExperimentConfig, task: str, model: Any, changed: tuple[str, ...]) -> Workload:
@@ -200,9 +207,16 @@ def config_of(name: str, family: Family, options: HuggingFaceOptions) -> Any:
     return config
 
 
-def build_model(name: str, family: Family, task: str, options: HuggingFaceOptions) -> nn.Module:
+def build_model(
+    name: str, family: Family, task: str, options: HuggingFaceOptions, weights_dtype: str
+) -> nn.Module:
     """Build the model for training, with its folder's weights if any. Raises ConfigError or WorkloadError."""
     made = config_of(name, family, options)
+    if weights_dtype != AUTO:
+        if changed := assignments("model_config", options.model_config).keys() & _DTYPE:
+            only = f"{AUTO} with model_config={options.model_config}, which sets {listed(sorted(changed))}"
+            raise refuse("weights_dtype", weights_dtype, only)
+        made.dtype = _DTYPES[weights_dtype]
     if task == CAUSAL_LM and made._attn_implementation != EAGER:
         made._attn_implementation = FULL_SEQUENCES
     what = {IMAGES: "Image", AUDIO: "Audio"}.get(family.inputs, "Sequence") + "Classification"
