@@ -20,6 +20,8 @@ SMALL: dict[str, dict[str, Any]] = {
         "model_config": "num_hidden_layers=2,hidden_size=64,word_embed_proj_dim=64,ffn_dim=128,"
         "num_attention_heads=2,vocab_size=100"
     },
+    "phi-1.5": {"model_config": f"{_TEXT},num_key_value_heads=4"},
+    "stablelm-3b": {"model_config": _TEXT},
     "bert-base": {"model_config": _TEXT},
     "roberta-base": {"model_config": _TEXT},
     "llama-1b": {"model_config": f"{_TEXT},num_key_value_heads=2,head_dim=16"},

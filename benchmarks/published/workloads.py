@@ -33,7 +33,7 @@ def fastdp_gpt2(config: ExperimentConfig) -> Workload:
     made = transformers.GPT2Config(n_embd=width, n_layer=layers, n_head=heads, attn_implementation="eager")
     made.tie_word_embeddings, made.use_cache = False, False
     model: Any = transformers.GPT2LMHeadModel(made)
-    adapt(model, config.trainer, is_allowed=True, ties_are_frozen=False)
+    adapt(model, config.trainer)
 
     def loss(outputs: Any, labels: Tensor) -> Tensor:
         shifted = outputs.logits[..., :-1, :].contiguous()

@@ -19,7 +19,17 @@ from dpprof.vocabulary.loops import LOOPS
 from dpprof.vocabulary.parallel import NONE, PARALLEL
 from dpprof.vocabulary.precision import BF16, FP32
 from dpprof.vocabulary.settings import assignments, fields, parse, setting
-from dpprof.vocabulary.trainable import ALL, LORA, LORA_RANK, LORA_TARGETS, MODES, NOT, choices, items, train_name
+from dpprof.vocabulary.trainable import (
+    ALL,
+    LORA,
+    LORA_RANK,
+    LORA_TARGETS,
+    MODES,
+    NOT,
+    choices,
+    items,
+    train_name,
+)
 from dpprof.vocabulary.trainers import NOT_OFFERED, STANDARD, TRAINER_NAMES, short_name, trainer_info
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD, HUGGING_FACE, WORKLOADS, listed
 
@@ -106,8 +116,8 @@ class TrainingConfig:
     )
     train: str = setting(
         ALL,
-        "Parameters that train: all (as the workload made them), lora (adapters alone), or a list of bias, head "
-        "(the last layer), patterns of parameter names such as blocks.0.*, and exclusions: "
+        "Parameters that train: all (as the workload made them), lora (adapters alone), or a list of bias, "
+        "head (the last layer), patterns of parameter names such as blocks.0.*, and exclusions: "
         "all,!*position_embeddings*.",
     )
     lora_rank: int = setting(LORA_RANK, "Rank of the adapters with train=lora.", minimum=1)
@@ -164,8 +174,9 @@ class TrainingConfig:
                 "1 with poisson_sampling=true; a sampled batch that is split needs only the memory of its "
                 "physical batches, so measure those without poisson_sampling",
             )
-        if self.workload != BUILT_IN_WORKLOAD and self.activation_checkpointing:
-            raise refuse("activation_checkpointing", True, f"false with any workload but {BUILT_IN_WORKLOAD}")
+        if self.activation_checkpointing and listed(self.workload) not in (BUILT_IN_WORKLOAD, HUGGING_FACE):
+            of_these = f"false with any workload but {BUILT_IN_WORKLOAD} and {HUGGING_FACE}:NAME"
+            raise refuse("activation_checkpointing", True, of_these)
         if self.model_name and self.workload == BUILT_IN_WORKLOAD:
             raise refuse("model_name", self.model_name, f"with any workload but {BUILT_IN_WORKLOAD}")
         if not re.fullmatch(r"[\w.-]*", self.model_name):
@@ -173,7 +184,9 @@ class TrainingConfig:
         if self.named_options and listed(self.workload) in WORKLOADS:
             raise refuse("workload_options", self.workload_options, "only with a workload of your own")
         if self.weights_dtype != AUTO and listed(self.workload) != HUGGING_FACE:
-            raise refuse("weights_dtype", self.weights_dtype, f"{AUTO} with any workload but huggingface:NAME")
+            raise refuse(
+                "weights_dtype", self.weights_dtype, f"{AUTO} with any workload but huggingface:NAME"
+            )
         self._check_train()
         self._check_parallel()
         for limit in trainer_info(self.trainer).limits:
@@ -186,7 +199,7 @@ class TrainingConfig:
     def _check_train(self) -> None:
         if not items(self.train) or NOT in items(self.train):
             raise refuse("train", self.train, f"{', '.join(MODES)} or patterns of parameter names")
-        if self.train != LORA and LORA in sum(choices(self.train), []):
+        if self.train != LORA and any(LORA in each for each in choices(self.train)):
             raise refuse("train", self.train, "lora alone: nothing else trains beside adapters")
         defaults = {"lora_rank": LORA_RANK, "lora_targets": LORA_TARGETS, "adapter_dtype": FP32}
         for name, default in defaults.items():
@@ -194,12 +207,6 @@ class TrainingConfig:
                 raise refuse(name, given, f"{default} unless train=lora")
         if self.train == LORA and not items(self.lora_targets):
             raise refuse("lora_targets", self.lora_targets, "auto, or endings of the names of modules")
-        if self.train != ALL and self.activation_checkpointing:
-            raise refuse(
-                "activation_checkpointing",
-                True,
-                "false unless train=all: behind frozen embeddings its checkpoints pass no gradient on",
-            )
 
     def _check_parallel(self) -> None:
         if self.world_size > 1 and self.parallel == NONE:

@@ -1,8 +1,9 @@
 """The gradient check: compares a trainer's clipped gradient, without noise, with a naive per-sample loop.
 
 The naive loop runs once, in float64. The trainer is compared with it in float64, in float32 and, if the
-experiment trains that way, under bf16 autocast. Dropout is switched off first. There is no verdict if losses
-are not finite, change from one forward to the next, or depend on the rest of the batch.
+experiment trains in bf16, as it does: under autocast, with its weights in bf16, or both. Dropout is switched
+off first. There is no verdict if losses are not finite, change from one forward to the next, or depend on the
+rest of the batch.
 `record/figures/verdicts.py` judges the errors.
 """
 
@@ -39,12 +40,12 @@ from dpprof.measure.trainers.reference import (
 from dpprof.measure.workloads.sampling import sampled
 from dpprof.measure.workloads.trainable import fill_adapters
 from dpprof.measure.workloads.workload import Batch, Workload, build_workload
-from dpprof.record.figures.verdicts import TOLERANCES
+from dpprof.record.figures.verdicts import AS_THE_NAIVE_LOOP, TOLERANCES
 from dpprof.record.record import GradientCheck
 from dpprof.vocabulary.trainers import trainer_info
 
-# For each way of computing, the trainer's precision and the type of its weights.
-_WAYS = {
+# For each way of computing, the trainer's precision and the type of its weights; None leaves theirs to them.
+_WAYS: dict[str, tuple[str, torch.dtype | None]] = {
     "float64": ("fp32", torch.float64),
     "float32": ("fp32", torch.float32),
     "bfloat16": ("bf16", torch.float32),
@@ -73,8 +74,9 @@ def check_gradient(config: ExperimentConfig) -> GradientCheck:
         reference = case.clipped_mean(case.per_sample_gradients())
         found.relative_error_float64 = case.error("float64", reference)
         found.relative_error_float32 = case.error("float32", reference)
-        if config.precision == "bf16":
+        if case.way == "bfloat16":
             found.relative_error_bf16 = case.error("bfloat16", reference)
+        found.rounding = dict(case.rounding)
     except Undecidable as why:
         found.doubt = str(why)
     except Wrong as what:
@@ -97,8 +99,9 @@ class Case:
     """An experiment's model, its loss and the batches of one step, to be evaluated in several ways.
 
     `way` is how the run computes, `float32` or `bfloat16`; `computed_in` is the least precise type that the
-    model itself computes in; `noise_multiplier` is the run's, or 1 if that is 0; `per_sample` are the true
-    gradients, where they are kept. With several ranks, all share a physical batch. They must decide alike, or
+    model itself computes in; `rounding` is the naive loop's own error by way, where the trainer's is above
+    its tolerance; `noise_multiplier` is the run's, or 1 if that is 0; `per_sample` are the true gradients,
+    where they are kept. With several ranks, all share a physical batch. They must decide alike, or
     one would wait for ever.
     """
 
@@ -121,7 +124,10 @@ class Case:
         # Ordered by batch, then by rank.
         self._parts: list[Batch] = list(itertools.islice(batches, num_batches * self.parallel.world_size))
         self.is_private = trainer_info(config.trainer).is_private
-        self.way = "bfloat16" if config.precision == "bf16" else "float32"
+        has_short_weights = any(p.dtype == torch.bfloat16 for p in self.workload.model.parameters())
+        self._ways = _WAYS | ({"bfloat16": (config.precision, None)} if has_short_weights else {})
+        self.rounding: dict[str, float] = {}
+        self.way = "bfloat16" if config.precision == "bf16" or has_short_weights else "float32"
         self.noise_multiplier = config.noise_multiplier or 1.0
         if self.parallel.rank:
             torch.manual_seed(config.seed + self.parallel.rank)  # each rank has its own noise
@@ -135,23 +141,41 @@ class Case:
         """Return the largest relative error that rounding explains."""
         return max(TOLERANCES[way], TOLERANCES[self.computed_in])
 
+    def limit(self, way: str, error: float) -> float:
+        """Return the largest relative error that rounding explains, given the one that was found.
+
+        Above the tolerance, the naive loop itself is computed in this way: `rounding` is its error.
+        """
+        if error > self.tolerance(way) and way != "float64" and way not in self.rounding:
+            computed, exact = (self.clipped_mean(self._of_first_batch(how)) for how in (way, "float64"))
+            self.rounding[way] = relative_error(computed, exact)
+        return max(self.tolerance(way), AS_THE_NAIVE_LOOP * self.rounding.get(way, 0.0))
+
+    def _of_first_batch(self, way: str) -> list[list[Tensor]]:
+        workload, (batch, *_) = self.copied(way), self.moved(way)
+        with torch.autocast(self.config.device, torch.bfloat16, enabled=self._ways[way][0] == "bf16"):
+            samples = naive_per_sample_gradients(workload.model, workload.loss, batch, self.config.batch_size)
+        return [[gradient.double() for gradient in sample] for sample in samples]
+
     def copied(self, way: str) -> Workload:
         """Return the workload with a copy of its model, so that evaluations do not affect each other."""
         gc.collect()  # the previous copy, which a library's hooks may hold in a cycle
-        dtype = _WAYS[way][1]
+        dtype = self._ways[way][1]
         model = copied(self.workload.model).train()
         return self.workload._replace(model=model._apply(lambda t: as_type(t, self.config.device, dtype)))
 
     def moved(self, way: str, parts: Sequence[Batch] | None = None) -> list[Batch]:
         """Return batches, by default this rank's, on the device, with floating-point values of this way."""
         parts = self._parts[self.parallel.rank :: self.parallel.world_size] if parts is None else parts
-        converted = partial(as_type, device=self.config.device, dtype=_WAYS[way][1])
+        converted = partial(as_type, device=self.config.device, dtype=self._ways[way][1])
         return [tree_map_only(Tensor, converted, part) for part in parts]
 
     def trainer(self, way: str, workload: Workload | None = None, **changes: Any) -> TrainerBase:
         """Build the trainer in one of the ways with changed settings, by default on a copy of the model."""
         clipping = self.config.max_grad_norm if self.max_grad_norm is None else self.max_grad_norm
-        config = dataclasses.replace(self.config, precision=_WAYS[way][0], max_grad_norm=clipping, **changes)
+        config = dataclasses.replace(
+            self.config, precision=self._ways[way][0], max_grad_norm=clipping, **changes
+        )
         return build_trainer(config, workload or self.copied(way))
 
     @torch.no_grad()
@@ -233,6 +257,7 @@ class Case:
         error = relative_error(gradients, reference)
         if not math.isfinite(error):
             raise Wrong(f"the trainer's gradient is NaN or infinite in {way}, the naive loop's is finite")
+        self.limit(way, error)
         return error
 
     def gradients(
@@ -249,8 +274,10 @@ class Case:
         return gradients_of(trainer.parameters)
 
 
-def as_type(tensor: Tensor, device: str, dtype: torch.dtype) -> Tensor:
-    """Move a tensor, and convert real and complex numbers to this real type or to its complex one."""
+def as_type(tensor: Tensor, device: str, dtype: torch.dtype | None) -> Tensor:
+    """Move a tensor, and convert real and complex numbers to this real type or to its complex one, if any."""
+    if dtype is None:
+        return tensor.to(device)
     kind = dtype.to_complex() if tensor.is_complex() else dtype
     return tensor.to(device, kind if tensor.is_complex() or tensor.is_floating_point() else None)
 

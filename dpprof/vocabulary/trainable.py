@@ -13,7 +13,7 @@ _LONGEST_SLUG = 24
 
 
 def items(text: str) -> list[str]:
-    """Return the items of a list with commas: endings of module names in `lora_targets`, patterns in `train`."""
+    """Return the items of a list with commas, such as endings of module names in `lora_targets`."""
     return [item.strip() for item in text.split(",") if item.strip()]
 
 

@@ -51,6 +51,8 @@ class TrainerInfo:
     only if each step adds Gaussian noise of `noise_multiplier` * `max_grad_norm` to a sum that one sample
     changes by at most `max_grad_norm`, and publishes nothing else of the samples. `times_standard` is its
     step time over standard training's, where measured (`docs/results/trainers_cpu.md`, `small`).
+    `is_reentrant` says that activation checkpointing must be reentrant, so that its library's hooks do not
+    run in the first forward.
     """
 
     name: str
@@ -70,6 +72,7 @@ class TrainerInfo:
     unaccounted: str = NOT_DECLARED
     each_batch: tuple[str, ...] = EACH_BATCH
     times_standard: float | None = None
+    is_reentrant: bool = False
 
     def __post_init__(self) -> None:
         """Raise ValueError for a colour that pages cannot use."""

@@ -40,7 +40,7 @@ _OF_OWN_NORMS = (
 )
 # Noise of `noise_multiplier` * `max_grad_norm` on a clipped sum, which accountants know.
 _private = partial(TrainerInfo, is_private=True, unaccounted="", parallel=PARALLEL)
-_of_opacus = partial(_private, each_batch=OPACUS_EACH_BATCH)
+_of_opacus = partial(_private, each_batch=OPACUS_EACH_BATCH, is_reentrant=True)
 _own = partial(_private, categories=_OF_OWN_NORMS, options=PerSampleOptions)
 BUILT_IN = (
     TrainerInfo(

@@ -22,7 +22,7 @@ def test_a_device_is_known_by_the_name_that_torch_has_for_it() -> None:
         "",
         "NVIDIA H100 PCIe",
         "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
-        "Tesla V100-SXM2-16GB",
+        "Tesla V100-PCIE-16GB",
         "NVIDIA GeForce RTX 4090 Laptop GPU",
     ],
 )

@@ -115,7 +115,7 @@ def test_a_model_of_ones_own_is_named_for_its_factory_its_module_or_as_given(
             "activation_checkpointing: got 'True'",
             "false unless train=all",
         ),
-        ({"train": ""}, "train: got an empty text", "all, lora, bias, head or a pattern of parameter names"),
+        ({"train": ""}, "train: got an empty text", "all, lora, bias, head or patterns of parameter names"),
         ({"lora_rank": 4}, "lora_rank: got '4'", "8 unless train=lora"),
         ({"train": "head", "lora_targets": "q"}, "lora_targets: got 'q'", "auto unless train=lora"),
         (

@@ -123,7 +123,10 @@ def test_show_the_page_and_mlflow_say_it(estimated: Path) -> None:
         assert ["precision", expected] in page.tables["facts"]
         assert {row[1] for row in page.tables["parameters"][1:]} == {expected[-4:]}
         run = logged(estimated, sweep)
-        assert (run.data.params["precision"], run.data.params["resolved_weights_dtype"]) == ("fp32", expected[-4:])
+        assert (run.data.params["precision"], run.data.params["resolved_weights_dtype"]) == (
+            "fp32",
+            expected[-4:],
+        )
         assert run.data.tags.get("dpprof.warnings", "") == (SAID if sweep == "short" else "")
 
 
@@ -183,25 +186,36 @@ def test_an_option_decides_the_type_and_names_what_the_config_says(tmp_path: Pat
 
 def test_contradicting_types_are_refused() -> None:
     for settings, said in (
-        ({"workload": "transformer", "weights_dtype": "bf16"}, "weights_dtype: got 'bf16', allowed: auto with any"),
+        (
+            {"workload": "transformer", "weights_dtype": "bf16"},
+            "weights_dtype: got 'bf16', allowed: auto with any",
+        ),
         ({"adapter_dtype": "bf16"}, "adapter_dtype: got 'bf16', allowed: fp32 unless train=lora"),
     ):
         with pytest.raises(ConfigError, match=re.escape(said)):
             experiment(**settings)
     two = changed("llama-1b", "dtype=float32", weights_dtype="bf16")
-    with pytest.raises(ConfigError, match="weights_dtype: got 'bf16', allowed: auto with model_config=.*sets dtype"):
+    with pytest.raises(
+        ConfigError, match=r"weights_dtype: got 'bf16', allowed: auto with model_config=.*sets dtype"
+    ):
         build_workload(two)
 
 
 def test_adapters_are_in_fp32_whatever_the_base_is_in() -> None:
-    for dtype, adapters, name in (("bf16", "fp32", "lora8"), ("bf16", "bf16", "lora8-bf16"), ("fp32", "fp32", "lora8")):
+    for dtype, adapters, name in (
+        ("bf16", "fp32", "lora8"),
+        ("bf16", "bf16", "lora8-bf16"),
+        ("fp32", "fp32", "lora8"),
+    ):
         config = small("qwen", weights_dtype=dtype, adapter_dtype=adapters, train="lora")
         parts: dict[bool, set[str]] = {True: set(), False: set()}
         for parameter in build_workload(config).model.parameters():
             parts[parameter.requires_grad].add(short_dtype(str(parameter.dtype)))
         assert parts == {True: {adapters}, False: {dtype}}
         assert config.model_title == f"qwen-{dtype}-{name}"
-    with pytest.raises(ConfigError, match="adapter_dtype: got 'bf16', allowed: fp32, unless all adapted layers"):
+    with pytest.raises(
+        ConfigError, match="adapter_dtype: got 'bf16', allowed: fp32, unless all adapted layers"
+    ):
         build_workload(small("qwen", adapter_dtype="bf16", train="lora"))
 
 

@@ -2,8 +2,8 @@ import re
 
 from dpprof.vocabulary.trainable import choices, items, train_name
 
-PATTERNS = ("*.bias", "*bias", ".bias", "bias*", "lora8", "all?", "h.0.*", "h.0.?", "*", "**", "x" * 300)
-PATTERNS += ("!bias", "all,!bias", "all,!*bias", "bias,head", "head,bias")
+PATTERNS = ["*.bias", "*bias", ".bias", "bias*", "lora8", "all?", "h.0.*", "h.0.?", "*", "**", "x" * 300]
+PATTERNS += ["!bias", "all,!bias", "all,!*bias", "bias,head", "head,bias"]
 
 
 def test_names_are_short_safe_in_file_names_and_never_alike() -> None:

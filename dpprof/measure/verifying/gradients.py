@@ -62,7 +62,8 @@ def compare(
     """Compare gradients with those of the naive loop for these samples."""
     right = case.clipped_mean(samples)
     gradients = [gradient.double() for gradient in gradients]
-    error, allowed = relative_error(gradients, right), case.tolerance(way)
+    error = relative_error(gradients, right)
+    allowed = case.limit(way, error)
     wrong = "" if error <= allowed else _fault(case, gradients, right, samples, allowed)
     return limit_check(name, error, allowed, f"off by {error:.1e}", f"{wrong} (off by {error:.1e})")
 

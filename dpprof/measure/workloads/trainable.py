@@ -20,20 +20,22 @@ def choose_trainable(model: nn.Module, config: ExperimentConfig) -> list[str]:
     """Set `requires_grad` of every parameter; return the changes. Raises ConfigError if none trains."""
     if config.train == ALL:
         return []
-    if config.train == LORA:
-        before = set(model.parameters())
-        said = _add_adapters(model, config)
-        chosen = set(model.parameters()) - before
-    else:
-        chosen = _chosen(model, config.train)
-        said = f"train={config.train}"
-    for parameter in model.parameters():
-        parameter.requires_grad_(parameter in chosen)
+    freeze_others(model, config.train)
+    said = _add_adapters(model, config) if config.train == LORA else f"train={config.train}"
     total = sum(p.numel() for p in model.parameters())
     trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
     if trainable == total:
         return [f"{said}: all {total:,} parameters train, as with train=all"]
     return [f"{said}: {trainable:,} of {total:,} parameters train, the others are frozen"]
+
+
+def freeze_others(model: nn.Module, train: str) -> None:
+    """Freeze what does not train: everything, if adapters follow. Raises ConfigError if nothing trains."""
+    if train == ALL:
+        return
+    chosen = set() if train == LORA else _chosen(model, train)
+    for parameter in model.parameters():
+        parameter.requires_grad_(parameter in chosen)
 
 
 def _chosen(model: nn.Module, train: str) -> set[nn.Parameter]:
@@ -107,7 +109,7 @@ def _add_adapters(model: nn.Module, config: ExperimentConfig) -> str:
     elif wide := [name for name, layer in adapted.items() if layer.weight.dtype != torch.bfloat16]:
         of_layers = f"{FP32}, unless all adapted layers are in {BF16}, which {listed(wide)} are not"
         raise refuse("adapter_dtype", config.adapter_dtype, of_layers)
-    return f"LoRA adapters of rank {config.lora_rank} in {config.adapter_dtype} in {listed(list(adapted))}"
+    return f"{config.adapter_dtype} LoRA adapters of rank {config.lora_rank} in {listed(list(adapted))}"
 
 
 def _automatic_targets(model: nn.Module) -> str | list[str]:

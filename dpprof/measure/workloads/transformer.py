@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.measure.workloads.data import get_random_dataloader
+from dpprof.vocabulary.trainers import trainer_info
 
 Loss = Callable[[Any, Any], Tensor]
 
@@ -80,9 +81,10 @@ class SimpleBigModel(nn.Module):
         max_seq_len: int,
         attention: str = "sdpa",
         activation_checkpointing: bool = False,
+        is_reentrant: bool = False,
     ) -> None:
         super().__init__()
-        self.activation_checkpointing = activation_checkpointing
+        self.activation_checkpointing, self.is_reentrant = activation_checkpointing, is_reentrant
         self.token_embedding = nn.Embedding(vocab_size, hidden_dim)
         self.position_embedding = nn.Embedding(max_seq_len, hidden_dim)
         self.blocks = nn.ModuleList(Block(hidden_dim, num_heads, attention) for _ in range(num_layers))
@@ -95,18 +97,19 @@ class SimpleBigModel(nn.Module):
         positions_BT = torch.arange(ids_BT.shape[1], device=ids_BT.device).expand_as(ids_BT).contiguous()
         x_BTD = self.token_embedding(ids_BT) + self.position_embedding(positions_BT)
         for block in self.blocks:
-            x_BTD = _checkpointed(block, x_BTD) if self.activation_checkpointing else block(x_BTD)
+            x_BTD = self._checkpointed(block, x_BTD) if self.activation_checkpointing else block(x_BTD)
         return self.head(self.final_norm(x_BTD))
 
+    def _checkpointed(self, block: nn.Module, x_BTD: Tensor) -> Tensor:
+        """Call a block whose activations backward computes again (Chen et al. 2016).
 
-def _checkpointed(block: nn.Module, x_BTD: Tensor) -> Tensor:
-    """Call a block whose activations backward computes again (Chen et al. 2016).
-
-    Reentrant, so that its forward runs without gradients and Opacus's hooks leave it alone; otherwise they
-    would keep every layer's input, and nothing would be saved. The model draws no random numbers, so no
-    generator state is kept.
-    """
-    return checkpoint(block, x_BTD, use_reentrant=True, preserve_rng_state=False)
+        Reentrant, its forward runs without gradients, so that Opacus's hooks leave it alone; otherwise they
+        would keep every layer's input, and nothing would be saved. Then its input needs a gradient, behind
+        frozen embeddings too. The model draws no random numbers, so no generator state is kept.
+        """
+        if self.is_reentrant and not x_BTD.requires_grad:
+            x_BTD.requires_grad_()
+        return checkpoint(block, x_BTD, use_reentrant=self.is_reentrant, preserve_rng_state=False)
 
 
 def _initialise(module: nn.Module) -> None:
@@ -133,6 +136,7 @@ def simple_big_model(config: ExperimentConfig) -> tuple[nn.Module, Iterable[Any]
         max_seq_len=config.seq_len,
         attention=config.attention,
         activation_checkpointing=config.activation_checkpointing,
+        is_reentrant=trainer_info(config.trainer).is_reentrant,
     )
     batches = get_random_dataloader(
         config.batch_size,

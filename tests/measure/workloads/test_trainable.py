@@ -52,7 +52,7 @@ def trainable(model: nn.Module) -> list[str]:
         ({"train": "bias"}, BIASES, TOTAL),
         ({"train": "*.attention.*"}, LAYERS * ATTENTION, TOTAL),
         ({"train": "blocks.1.*"}, BLOCK, TOTAL),
-        ({"train": "blocks.1.*,blocks.2.*, head"}, 2 * BLOCK + HEAD, TOTAL),
+        ({"train": "blocks.0.*,blocks.1.*, head"}, 2 * BLOCK + HEAD, TOTAL),
         ({"train": "!*embedding*"}, TOTAL - V * D - T * D, TOTAL),
         ({"train": "all,!*embedding*,!bias"}, TOTAL - V * D - T * D - BIASES, TOTAL),
         ({"train": "bias,!head"}, BIASES - V, TOTAL),
@@ -129,7 +129,7 @@ class Named(nn.Module):
 def test_a_model_that_peft_knows_gets_its_choice_of_targets() -> None:
     model = Named()
     (said,) = choose(model, train="lora")
-    assert said.startswith("LoRA adapters of rank 8 in query, value: 128 of ")
+    assert said.startswith("fp32 LoRA adapters of rank 8 in query, value: 128 of ")
     assert {name.split(".")[0] for name in trainable(model)} == {"query", "value"}
 
 
@@ -152,7 +152,7 @@ def test_a_layer_with_the_name_of_the_last_one_inside_gets_no_second_adapter() -
 @pytest.mark.parametrize(
     ("settings", "start", "says"),
     [
-        ({"train": "*.nothing"}, "train: got '*.nothing'", "or a pattern that matches the name of a param"),
+        ({"train": "*.nothing"}, "train: got '*.nothing'", "or patterns that each match the name of a param"),
         ({"train": "bias"}, "train: got 'bias'", "the model has 0.weight, 1.weight"),
         ({"train": "lora", "lora_targets": "0,q"}, "lora_targets: got 'q'", "endings of the names of the"),
         ({"train": "lora", "lora_targets": "1"}, "lora_targets: got '1'", "modules that peft can adapt: "),

@@ -22,17 +22,15 @@ _NOT_TIED = "DPGhostClippingTrainer"
 _GROUPS = 32
 
 
-def adapt(
-    model: Any, trainer: str, *, is_allowed: bool = True, ties_are_frozen: bool = False
-) -> tuple[str, ...]:
+def adapt(model: Any, trainer: str, *, is_allowed: bool = True) -> tuple[str, ...]:
     """Change the model in place for a trainer such as `ghost`. Returns a sentence for each kind of change.
 
-    Frozen weights and earlier changes stay; pass `ties_are_frozen` if tied weights freeze only later. The
-    state dict keeps transformers' names and shapes. Raises ConfigError if changes are needed but not allowed.
+    Frozen weights and earlier changes stay as they are. The state dict keeps transformers' names and shapes.
+    Raises ConfigError if changes are needed but not allowed.
     """
     model.config.use_cache = False  # of keys and values, which training does not need
     changed = [*_exchanged(model), *_ids_of_each_sample(model)]
-    if TRAINER_NAMES.get(trainer, trainer) == _NOT_TIED and not ties_are_frozen:
+    if TRAINER_NAMES.get(trainer, trainer) == _NOT_TIED:
         changed += _untied(model)
     if changed and not is_allowed:
         raise ConfigError(f"adapt: got false, and the model needs changes: {' '.join(changed)}")

@@ -24,12 +24,13 @@ from dpprof.errors import ConfigError, WorkloadError, refuse
 from dpprof.measure.workloads.data import get_random_dataloader
 from dpprof.measure.workloads.factory import first_line
 from dpprof.measure.workloads.huggingface.adapt import adapt
+from dpprof.measure.workloads.trainable import freeze_others
 from dpprof.measure.workloads.workload import Workload
 from dpprof.vocabulary.formats import listed
 from dpprof.vocabulary.huggingface import AUDIO, CAUSAL_LM, FAMILIES, IMAGES, Family, HuggingFaceOptions
 from dpprof.vocabulary.precision import BF16, FP32, short_dtype
 from dpprof.vocabulary.settings import assignments
-from dpprof.vocabulary.trainable import BIAS, LORA
+from dpprof.vocabulary.trainers import trainer_info
 
 # Attention for full sequences: torch's, without the masks that these do not need.
 FULL_SEQUENCES = "sdpa_of_full_sequences"
@@ -57,18 +58,30 @@ def hugging_face(config: ExperimentConfig) -> Workload:
     family = family_of(name)
     task = family.task if options.task == "auto" else options.task
     model: Any = build_model(name, family, task, options, config.weights_dtype)
-    frozen = config.train in (LORA, BIAS)
-    changed = adapt(model, config.trainer, is_allowed=options.adapt, ties_are_frozen=frozen)
+    freeze_others(model, config.train)
+    changed = adapt(model, config.trainer, is_allowed=options.adapt)
+    if config.activation_checkpointing:
+        _checkpoint(model, is_reentrant=trainer_info(config.trainer).is_reentrant)
     if family.inputs in (IMAGES, AUDIO):
-        signals = signal_batches(config, _shape(family, options, model), model.config.num_labels)
+        signals = signal_batches(config, _shape(family, options, model), model.config.num_labels, model.dtype)
         made = Workload(model, signals, label_loss, None, changed)
     else:
         made = _of_text(config, task, model, changed)
     return made._replace(warnings=tuple(_own_dtype(name, family, options, config.weights_dtype)))
 
 
+def _checkpoint(model: Any, *, is_reentrant: bool) -> None:
+    """Let backward compute each layer's activations again. Raises ConfigError for a model that cannot."""
+    if not model.supports_gradient_checkpointing:
+        others = f"false with {type(model).__name__}, which transformers does not checkpoint"
+        raise refuse("activation_checkpointing", True, others)
+    model.gradient_checkpointing_enable({"use_reentrant": is_reentrant})
+    if is_reentrant:  # behind frozen embeddings its checkpoints would pass no gradient on
+        model.enable_input_require_grads()
+
+
 def _own_dtype(name: str, family: Family, options: HuggingFaceOptions, wanted: str) -> Iterator[str]:
-    """Yield a sentence on a type of weights that the config names itself: that it is taken, or that it is not."""
+    """Yield a sentence on a type of weights that the config names itself: that it is taken, or not."""
     own = config_of(name, family, options).dtype
     if not isinstance(own, torch.dtype) or assignments("model_config", options.model_config).keys() & _DTYPE:
         return
@@ -137,12 +150,14 @@ def padded_text_batches(
         yield inputs, labels
 
 
-def signal_batches(config: ExperimentConfig, shape: tuple[int, ...], num_labels: int) -> Iterator[Batch]:
-    """Yield normally distributed images or spectrograms of a shape, and a label for each."""
+def signal_batches(
+    config: ExperimentConfig, shape: tuple[int, ...], num_labels: int, dtype: torch.dtype
+) -> Iterator[Batch]:
+    """Yield normally distributed images or spectrograms of a shape and a type, and a label for each."""
     generator = torch.Generator(config.device).manual_seed(config.seed)
     while True:
         size = (config.batch_size, *shape)
-        inputs = torch.randn(size, generator=generator, device=config.device)
+        inputs = torch.randn(size, generator=generator, device=config.device, dtype=dtype)
         yield inputs, _drawn(0, num_labels, inputs, generator)
 
 

@@ -1,0 +1,109 @@
+"""What people train: weights in bf16, adapters in fp32, checkpointing, Adafactor. With every trainer."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+from covering import product
+from example_config import experiment
+from example_families import SMALL, peak, small, unchanged
+from example_runs import kept, known
+
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.errors import ConfigError
+from dpprof.measure.gradient_check import check_gradient
+from dpprof.measure.workloads.workload import build_workload
+from dpprof.record.figures.verdicts import PASS, judge_gradient
+from dpprof.vocabulary.trainers import DEFAULT_TRAINERS
+
+BUILT_IN = "transformer"
+OF_TEXT = [name for name in SMALL if name not in ("vit-base", "resnet-50", "whisper-base")]
+LORA: dict[str, Any] = {"train": "lora", "weights_dtype": "bf16"}
+CHECKPOINTED: dict[str, Any] = {"activation_checkpointing": True}
+# By name: settings of a training, none of which keeps a trainer from the right gradient.
+WAYS: dict[str, dict[str, Any]] = {
+    "bf16": {"weights_dtype": "bf16"},
+    "LoRA": LORA,
+    "bf16 LoRA": LORA | {"adapter_dtype": "bf16"},
+    "both": LORA | {"precision": "bf16"},
+    "checkpointed": CHECKPOINTED,
+    "LoRA, checkpointed": LORA | CHECKPOINTED | {"optimizer": "adafactor"},
+    "Adafactor": {"optimizer": "adafactor"},
+}
+
+
+def built_in(**settings: Any) -> ExperimentConfig:
+    sizes = {"vocab_size": 50, "hidden_dim": 16, "num_layers": 3, "num_heads": 2}
+    config = experiment(model_size="tiny", batch_size=3, seq_len=8, device="cpu", **sizes, **settings)
+    return config.resolve(cuda_available=False)
+
+
+@pytest.mark.parametrize(
+    ("way", "trainer", "family"),
+    product(WAYS, DEFAULT_TRAINERS, OF_TEXT, always=[("bf16", "DPSGDTrainer", "resnet-50")]),
+)
+def test_the_gradient_is_right_and_the_peak_as_estimated(way: str, trainer: str, family: str) -> None:
+    config = small(family, trainer=trainer, **WAYS[way])
+    found = check_gradient(config)
+    assert judge_gradient(found).word == PASS, found
+    is_short = "bf16" in WAYS[way].values()
+    assert (found.relative_error_bf16 is None) == (not is_short)
+    assert peak(config, is_fake=True) == peak(config, is_fake=False)
+
+
+@pytest.mark.parametrize(("trainer", "train"), product(DEFAULT_TRAINERS, ["lora", "all", "!*embedding*"]))
+def test_the_built_in_model_checkpoints_behind_frozen_embeddings(trainer: str, train: str) -> None:
+    config = built_in(trainer=trainer, train=train, **CHECKPOINTED)
+    assert judge_gradient(check_gradient(config)).word == PASS
+    assert peak(config, is_fake=True) == peak(config, is_fake=False)
+
+
+def test_checkpointing_saves_what_it_computes_again() -> None:
+    """Of two layers of 8 x 64 tokens, one's activations go: more than the layers' inputs, which are kept."""
+    for trainer in ("StandardTrainer", "DPGhostClippingTrainer", "DPMixedGhostTrainer"):
+        config = small("qwen", trainer=trainer, batch_size=8, seq_len=64, **LORA)
+        kept = peak(config, is_fake=True)
+        saved = kept - peak(dataclasses.replace(config, **CHECKPOINTED), is_fake=True)
+        assert saved > 4 * 8 * 64 * 128 * 2, trainer
+
+
+def test_rounding_of_the_naive_loop_itself_is_no_fault_of_a_trainer() -> None:
+    found = check_gradient(small("resnet-50", trainer="DPBookKeepingTrainer", weights_dtype="bf16"))
+    assert known(found.relative_error_bf16) > 0.05
+    assert known(found.relative_error_bf16) < 2 * found.rounding["bfloat16"]
+    verdict = judge_gradient(found)
+    assert verdict.word == PASS
+    assert f"in bf16 (the naive loop itself by {found.rounding['bfloat16']:.1e})" in verdict.reason
+    found.relative_error_bf16 = 3 * found.rounding["bfloat16"]
+    assert judge_gradient(found).word == "fail"
+    assert check_gradient(small("qwen", weights_dtype="bf16")).rounding == {}
+
+
+def test_adafactor_keeps_a_row_and_a_column() -> None:
+    """And the count of its steps, of four bytes, for each parameter."""
+    config = small("qwen", optimizer="adafactor", passes="clean,memory")
+    parameters = list(build_workload(config).model.parameters())
+    sizes = [sum(p.shape) if p.dim() > 1 else p.numel() for p in parameters]
+    held = kept(config, is_fake=True).account.at_peak["optimizer_state"]
+    assert held == sum(4 * (size + 1) for size in sizes)
+
+
+def test_what_cannot_be_checkpointed_is_refused_by_name() -> None:
+    allowed = "allowed: false with ResNetForImageClassification, which transformers does not checkpoint"
+    with pytest.raises(ConfigError, match=f"activation_checkpointing: got 'True', {allowed}"):
+        build_workload(small("resnet-50", **CHECKPOINTED))
+    with pytest.raises(ConfigError, match="with any workload but transformer and huggingface:NAME"):
+        experiment(workload="example_workloads:mlp", **CHECKPOINTED)
+
+
+@pytest.mark.parametrize(
+    ("family", "numbers"),
+    [("qwen2.5-7b", 7_615_616_512), ("llama-3.1-8b", 8_030_261_248), ("phi-1.5", 1_418_270_720)],
+)
+def test_families_have_as_many_parameters_as_their_authors_say(family: str, numbers: int) -> None:
+    """Those of the weights' files on the hub."""
+    config = dataclasses.replace(small("qwen", model_config=""), workload=f"huggingface:{family}", seq_len=8)
+    with torch.device("meta"):
+        model = unchanged(config)
+    assert sum(p.numel() for p in model.parameters()) == numbers
