@@ -51,7 +51,7 @@ def run_folder(at: Path) -> RunFolder:
         counters=example_counters.counters(),
         pace=Pace([0.5, 0.25], [0.1, 0.05]),
         ceilings=Ceilings(2e10, 1e11, "fp32"),
-        gradient_check=GradientCheck(1e-16, 1e-7, None, "float32", True),
+        gradient_check=GradientCheck(1e-16, 1e-7, computed_in="float32", dropout_off=True),
         verify=VerifyResult(
             [VerifyCheck("noise_steps", "pass", "no correlation", chance=0.5)], 2.5, 1.001, 8
         ),

@@ -16,6 +16,7 @@ from dpprof.errors import ConfigError
 from dpprof.vocabulary.clipping import NORM_FORMS
 from dpprof.vocabulary.loops import DOCUMENTED, LEAN
 from dpprof.vocabulary.parallel import DDP, FSDP2
+from dpprof.vocabulary.precision import BF16
 from dpprof.vocabulary.settings import OptionValue
 from dpprof.vocabulary.trainable import ALL, LORA
 from dpprof.vocabulary.trainers import short_name, trainer_info
@@ -82,8 +83,8 @@ def _changes(config: ExperimentConfig, trainers: Sequence[str]) -> Iterator[Chan
             yield Change(short_name(name), "trainer", {"trainer": name})
     if not config.activation_checkpointing:
         yield Change("activation checkpointing", "checkpointing", {"activation_checkpointing": True})
-    if config.precision == "fp32":
-        yield Change("bf16", "precision", {"precision": "bf16"}, ROUNDING)
+    if config.precision != BF16:
+        yield Change(BF16, "precision", {"precision": BF16}, ROUNDING)
     if config.loop == DOCUMENTED:
         yield Change("the lean loop", "loop", {"loop": LEAN})
     for form in NORM_FORMS if "norm" in config.options else ():

@@ -12,6 +12,7 @@ from typing import Any
 from dpprof.config.times_check import check_collectives, check_fields, check_head, check_operators, items
 from dpprof.errors import DpprofError
 from dpprof.json_files import read_json
+from dpprof.vocabulary.precision import BF16, FP32, TF32
 
 SCHEMA = 1
 ANY_GPU = "any GPU"
@@ -19,7 +20,6 @@ ANY_GPU = "any GPU"
 TIMES = "times.json"
 # The precisions that it measures, and the types of numbers as tables have them. torch's tensors are float32
 # in TF32 too: it is how a GPU multiplies them, if it may.
-FP32, TF32, BF16 = "fp32", "tf32", "bf16"
 TYPES = {FP32: "float32", TF32: "tf32", BF16: "bfloat16"}
 # Rounds of a whole calibration. Of each operator the shortest time counts.
 ROUNDS = 2

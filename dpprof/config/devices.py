@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dpprof.vocabulary.norm_forms import Balance
+from dpprof.vocabulary.precision import BF16, TF32
 from dpprof.vocabulary.units import MIB
 
 # cuBLAS's workspace in torch (aten/src/ATen/cuda/CublasHandlePool.cpp), shared with cuBLASLt.
@@ -29,7 +30,8 @@ class Multiprocessors(NamedTuple):
 class Device:
     """One GPU, by its data sheet.
 
-    `fp32_tflops` is without TF32, torch's default; `bf16_tflops` is None without bf16 matrix units.
+    `fp32_tflops` is without TF32, torch's default; `bf16_tflops` is None without matrix units for bf16 and
+    TF32.
     `workspace_mib` is cuBLAS's workspace in torch's allocator. `link_gb_per_s` is the sending rate to other
     GPUs, half of a data sheet's rate for both directions: NVLink if present, else PCIe. `l2_mib` is the last
     cache. `gpu` is a regular expression for torch's name, without the maker: the same chip with other memory,
@@ -52,6 +54,11 @@ class Device:
         return re.fullmatch(f"(NVIDIA |Tesla )?({self.gpu})", gpu) is not None
 
     @property
+    def tf32_tflops(self) -> float | None:
+        """Half the rate of bf16, on every data sheet; None without matrix units for TF32."""
+        return self.bf16_tflops and self.bf16_tflops / 2
+
+    @property
     def is_hopper(self) -> bool:
         """True from compute capability 9.0 on."""
         return self.workspace_mib == HOPPER_WORKSPACE_MIB
@@ -65,8 +72,9 @@ class Device:
 
     def least_s(self, precision: str, num_bytes: float, flops: float, fp32_flops: float) -> float:
         """Return the longer of the times for memory traffic and for FLOPs, `fp32_flops` of them in fp32."""
-        rate = self.fp32_tflops if precision == "fp32" else self.bf16_tflops
-        by_arithmetic = (flops - fp32_flops) / rate + fp32_flops / self.fp32_tflops if rate else 0.0
+        of_fp32 = (precision == TF32 and self.tf32_tflops) or self.fp32_tflops
+        rate = self.bf16_tflops if precision == BF16 else of_fp32
+        by_arithmetic = (flops - fp32_flops) / rate + fp32_flops / of_fp32 if rate else 0.0
         return max(num_bytes / (self.bandwidth_gb_per_s * 1e9), by_arithmetic / 1e12)
 
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from itertools import count, takewhile
 
 from dpprof.config.budget import BudgetConfig
-from dpprof.config.device_times import FP32, TF32, TYPES
+from dpprof.config.device_times import TYPES
 from dpprof.config.devices import DEVICES
 from dpprof.config.training import LONGEST_NAME, MODEL_SIZES, PRECISIONS, TrainingConfig
 from dpprof.errors import ConfigError, refuse
+from dpprof.vocabulary.precision import FP32, TF32
 from dpprof.vocabulary.settings import fields, setting
 from dpprof.vocabulary.trainers import TRAINERS_HELP
 
@@ -49,7 +50,7 @@ class SweepConfig:
     model_sizes: str = setting(
         "auto", f"Model sizes: {', '.join(MODEL_SIZES)}; auto is 1b on CUDA and mini on the CPU."
     )
-    precisions: str = setting("fp32", f"Precisions: {', '.join(PRECISIONS)}; calibrate has {TF32} too.")
+    precisions: str = setting("fp32", f"Precisions: {', '.join(PRECISIONS)}.")
     repeats: int = setting(
         1,
         "How many times to measure every cell, round by round; shows how much runs vary.",

@@ -17,7 +17,7 @@ from dpprof.json_files import read_json
 from dpprof.vocabulary.huggingface import CAUSAL_LM, CLASSIFICATION, CONFIG_FILE, FAMILIES, NAMED_HELP, Family
 from dpprof.vocabulary.loops import LOOPS
 from dpprof.vocabulary.parallel import NONE, PARALLEL
-from dpprof.vocabulary.precision import BF16, FP32
+from dpprof.vocabulary.precision import BF16, FP32, TF32
 from dpprof.vocabulary.settings import assignments, fields, parse, setting
 from dpprof.vocabulary.trainable import (
     ALL,
@@ -35,7 +35,7 @@ from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD, HUGGING_FACE, WORKLOA
 
 BUILT_IN_DATA = ("random", "zipf")
 AUTO = "auto"
-PRECISIONS = (FP32, BF16)
+PRECISIONS = (FP32, TF32, BF16)
 OPTIMIZERS = SGD, ADAMW, ADAFACTOR = ("sgd", "adamw", "adafactor")
 SIZE_FIELDS = ("vocab_size", "hidden_dim", "num_layers", "num_heads")
 # File names have at most 255 bytes; names of runs and sweeps get suffixes.
@@ -88,7 +88,12 @@ class TrainingConfig:
     activation_checkpointing: bool = setting(
         False, "Keep only each block's input and compute its activations again in backward (built-in model)."
     )
-    precision: str = setting("fp32", "bf16 runs forward under autocast.", choices=PRECISIONS)
+    precision: str = setting(
+        FP32,
+        "bf16 runs forward under autocast; tf32 lets a GPU multiply fp32 in TF32 "
+        "(torch.set_float32_matmul_precision).",
+        choices=PRECISIONS,
+    )
     weights_dtype: str = setting(
         AUTO,
         "Type of the weights of a Hugging Face model; auto is the one that its config names, else fp32.",
@@ -298,6 +303,8 @@ class TrainingConfig:
         if self.train == LORA and importlib.util.find_spec("peft") is None:
             raise ConfigError("train: lora needs the package peft: pip install 'dpprof[models]'")
         device = resolve_device(self.device, cuda_available=cuda_available)
+        if device == "cpu" and self.precision == TF32:
+            raise refuse("precision", TF32, f"{FP32} and {BF16} on the CPU: {TF32} needs CUDA")
         resolved = dataclasses.replace(self, device=device, **self._sizes(device))
         if resolved.workload == BUILT_IN_WORKLOAD:
             resolved._check_model()

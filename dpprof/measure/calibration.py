@@ -25,11 +25,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from dpprof.config.device_times import (
-    BF16,
-    FP32,
     ROUNDS,
     SCHEMA,
-    TF32,
     TIMES,
     TYPES,
     CollectiveTimes,
@@ -56,6 +53,7 @@ from dpprof.process import others_processor_s, processor
 from dpprof.record.files import write_text
 from dpprof.vocabulary.operator_kinds import ELEMENTWISE, kind_of
 from dpprof.vocabulary.parallel import ALL_GATHER, ALL_REDUCE, DDP, NONE, REDUCE_SCATTER
+from dpprof.vocabulary.precision import BF16, FP32, TF32
 
 SOURCE = "measured by dpprof calibrate"
 # Inputs of one operator exceed this many bytes together, in at most so many copies.

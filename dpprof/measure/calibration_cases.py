@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dpprof.config.device_times import BF16, FP32, TF32
+from dpprof.vocabulary.precision import BF16, FP32, TF32
 
 # Larger ones are left out, by the device's speed.
 MOST_FLOPS, MOST_BYTES = {"cpu": 1e10, "cuda": 2e13}, {"cpu": 2**27, "cuda": 2**32}

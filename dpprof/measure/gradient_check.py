@@ -1,9 +1,9 @@
 """The gradient check: compares a trainer's clipped gradient, without noise, with a naive per-sample loop.
 
 The naive loop runs once, in float64. The trainer is compared with it in float64, in float32 and, if the
-experiment trains in bf16, as it does: under autocast, with its weights in bf16, or both. Dropout is switched
-off first. There is no verdict if losses are not finite, change from one forward to the next, or depend on the
-rest of the batch.
+experiment trains in TF32 or bf16, as it does: under autocast, with its weights in bf16, or both. Dropout is
+switched off first. There is no verdict if losses are not finite, change from one forward to the next, or
+depend on the rest of the batch.
 `record/figures/verdicts.py` judges the errors.
 """
 
@@ -28,6 +28,7 @@ from dpprof.measure.trainers.build import build_trainer, clip_rule
 from dpprof.measure.trainers.draws import dropouts
 from dpprof.measure.trainers.nested import call
 from dpprof.measure.trainers.parallel import parallel_of
+from dpprof.measure.trainers.products import products_in
 from dpprof.measure.trainers.reference import (
     clipped_mean,
     copied,
@@ -42,12 +43,14 @@ from dpprof.measure.workloads.trainable import fill_adapters
 from dpprof.measure.workloads.workload import Batch, Workload, build_workload
 from dpprof.record.figures.verdicts import AS_THE_NAIVE_LOOP, TOLERANCES
 from dpprof.record.record import GradientCheck
+from dpprof.vocabulary.precision import BF16, TF32
 from dpprof.vocabulary.trainers import trainer_info
 
 # For each way of computing, the trainer's precision and the type of its weights; None leaves theirs to them.
 _WAYS: dict[str, tuple[str, torch.dtype | None]] = {
     "float64": ("fp32", torch.float64),
     "float32": ("fp32", torch.float32),
+    "tf32": (TF32, torch.float32),
     "bfloat16": ("bf16", torch.float32),
 }
 
@@ -74,6 +77,8 @@ def check_gradient(config: ExperimentConfig) -> GradientCheck:
         reference = case.clipped_mean(case.per_sample_gradients())
         found.relative_error_float64 = case.error("float64", reference)
         found.relative_error_float32 = case.error("float32", reference)
+        if case.way == "tf32":
+            found.relative_error_tf32 = case.error("tf32", reference)
         if case.way == "bfloat16":
             found.relative_error_bf16 = case.error("bfloat16", reference)
         found.rounding = dict(case.rounding)
@@ -98,10 +103,10 @@ def switch_dropout_off(model: nn.Module) -> bool:
 class Case:
     """An experiment's model, its loss and the batches of one step, to be evaluated in several ways.
 
-    `way` is how the run computes, `float32` or `bfloat16`; `computed_in` is the least precise type that the
-    model itself computes in; `rounding` is the naive loop's own error by way, where the trainer's is above
-    its tolerance; `noise_multiplier` is the run's, or 1 if that is 0; `per_sample` are the true gradients,
-    where they are kept. With several ranks, all share a physical batch. They must decide alike, or
+    `way` is how the run computes, `float32`, `tf32` or `bfloat16`; `computed_in` is the least precise type
+    that the model itself computes in; `rounding` is the naive loop's own error by way, where the trainer's is
+    above its tolerance; `noise_multiplier` is the run's, or 1 if that is 0; `per_sample` are the true
+    gradients, where they are kept. With several ranks, all share a physical batch. They must decide alike, or
     one would wait for ever.
     """
 
@@ -127,7 +132,8 @@ class Case:
         has_short_weights = any(p.dtype == torch.bfloat16 for p in self.workload.model.parameters())
         self._ways = _WAYS | ({"bfloat16": (config.precision, None)} if has_short_weights else {})
         self.rounding: dict[str, float] = {}
-        self.way = "bfloat16" if config.precision == "bf16" or has_short_weights else "float32"
+        self.way = {BF16: "bfloat16", TF32: "tf32"}.get(config.precision, "float32")
+        self.way = "bfloat16" if has_short_weights else self.way
         self.noise_multiplier = config.noise_multiplier or 1.0
         if self.parallel.rank:
             torch.manual_seed(config.seed + self.parallel.rank)  # each rank has its own noise
@@ -153,7 +159,9 @@ class Case:
 
     def _of_first_batch(self, way: str) -> list[list[Tensor]]:
         workload, (batch, *_) = self.copied(way), self.moved(way)
-        with torch.autocast(self.config.device, torch.bfloat16, enabled=self._ways[way][0] == "bf16"):
+        precision = self._ways[way][0]
+        autocast = torch.autocast(self.config.device, torch.bfloat16, enabled=precision == BF16)
+        with products_in(precision), autocast:
             samples = naive_per_sample_gradients(workload.model, workload.loss, batch, self.config.batch_size)
         return [[gradient.double() for gradient in sample] for sample in samples]
 

@@ -41,10 +41,12 @@ _OF_MODEL = (
     "num_heads",
     "attention",
     "activation_checkpointing",
+    "weights_dtype",
     "data",
     "train",
     "lora_rank",
     "lora_targets",
+    "adapter_dtype",
 )
 _CHECKPOINTS = 20
 _MOST_STEPS_BETWEEN = 500

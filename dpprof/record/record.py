@@ -191,14 +191,15 @@ class GradientCheck:
     """A trainer's clipped gradient without noise, compared with a naive loop over samples in float64.
 
     Relative errors are L2, ||g - reference|| / ||reference||, in float64, float32 and, where the experiment
-    trains in bf16, as it does. `rounding` has the naive loop's own error where the trainer's is above its
-    tolerance, by `float32` or `bfloat16`. `computed_in` is the least precise type that the model computes in
-    when its weights are float64. `dropout_off` tells that the model's dropout was switched off. `fault` is an
-    error besides these, `doubt` the reason why the check cannot judge.
+    trains in TF32 or bf16, as it does. `rounding` has the naive loop's own error where the trainer's is above
+    its tolerance, by `float32`, `tf32` or `bfloat16`. `computed_in` is the least precise type that the model
+    computes in when its weights are float64. `dropout_off` tells that the model's dropout was switched off.
+    `fault` is an error besides these, `doubt` the reason why the check cannot judge.
     """
 
     relative_error_float64: float | None = None
     relative_error_float32: float | None = None
+    relative_error_tf32: float | None = None
     relative_error_bf16: float | None = None
     rounding: dict[str, float] = field(default_factory=dict)
     computed_in: str = "float64"

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 
 from dpprof.vocabulary.formats import joined
 
-FP64, FP32, FP16, BF16 = "fp64", "fp32", "fp16", "bf16"
+# TF32 is how a GPU may multiply fp32.
+FP64, FP32, TF32, FP16, BF16 = "fp64", "fp32", "tf32", "fp16", "bf16"
 _SHORT = {"float64": FP64, "float32": FP32, "float16": FP16, "bfloat16": BF16}
 
 

@@ -110,11 +110,8 @@ def test_a_model_of_ones_own_is_named_for_its_factory_its_module_or_as_given(
         ),
         ({"workload": "Other"}, "workload: got 'Other'", "huggingface:NAME or package.module:factory"),
         ({"workload": "a b:c"}, "workload: got 'a b:c'", "huggingface:NAME or package.module:factory"),
-        (
-            {"train": "lora", "activation_checkpointing": True},
-            "activation_checkpointing: got 'True'",
-            "false unless train=all",
-        ),
+        ({"precision": "tf32"}, "precision: got 'tf32'", "fp32 and bf16 on the CPU: tf32 needs CUDA"),
+        ({"train": "bias,lora"}, "train: got 'bias,lora'", "lora alone: nothing else trains beside adapters"),
         ({"train": ""}, "train: got an empty text", "all, lora, bias, head or patterns of parameter names"),
         ({"lora_rank": 4}, "lora_rank: got '4'", "8 unless train=lora"),
         ({"train": "head", "lora_targets": "q"}, "lora_targets: got 'q'", "auto unless train=lora"),

@@ -1,6 +1,7 @@
 """What people train: weights in bf16, adapters in fp32, checkpointing, Adafactor. With every trainer."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,13 +9,18 @@ import torch
 from covering import product
 from example_config import experiment
 from example_families import SMALL, peak, small, unchanged
-from example_runs import kept, known
+from example_runs import kept, known, measured
 
+from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.flat import from_flat, parse_experiment
 from dpprof.errors import ConfigError
 from dpprof.measure.gradient_check import check_gradient
 from dpprof.measure.workloads.workload import build_workload
+from dpprof.record.figures.capacity import assumptions
+from dpprof.record.figures.figures import Figures
 from dpprof.record.figures.verdicts import PASS, judge_gradient
+from dpprof.record.record import Record
 from dpprof.vocabulary.trainers import DEFAULT_TRAINERS
 
 BUILT_IN = "transformer"
@@ -93,7 +99,7 @@ def test_what_cannot_be_checkpointed_is_refused_by_name() -> None:
     allowed = "allowed: false with ResNetForImageClassification, which transformers does not checkpoint"
     with pytest.raises(ConfigError, match=f"activation_checkpointing: got 'True', {allowed}"):
         build_workload(small("resnet-50", **CHECKPOINTED))
-    with pytest.raises(ConfigError, match="with any workload but transformer and huggingface:NAME"):
+    with pytest.raises(ConfigError, match="with any workload but SimpleBigModel and huggingface:NAME"):
         experiment(workload="example_workloads:mlp", **CHECKPOINTED)
 
 
@@ -107,3 +113,24 @@ def test_families_have_as_many_parameters_as_their_authors_say(family: str, numb
     with torch.device("meta"):
         model = unchanged(config)
     assert sum(p.numel() for p in model.parameters()) == numbers
+
+
+def test_tf32_holds_the_bytes_of_fp32_and_multiplies_faster(tmp_path: Path) -> None:
+    """On a GPU with units for it; on one without, nothing changes, and the estimate says what it assumes."""
+    settings = {"model_size": "small", "batch_size": 256, "seq_len": 512, "device": "cuda", "savings": False}
+    records: dict[tuple[str, str], Record] = {}
+    for target in ("A100-40GB", "V100-32GB"):
+        for precision in ("fp32", "tf32"):
+            config = parse_experiment(settings | {"target": target, "precision": precision}, EstimatingConfig)
+            resolved = config.resolve(cuda_available=True)
+            records[target, precision] = measured(tmp_path / target / precision, resolved)
+    for target, is_faster in (("A100-40GB", True), ("V100-32GB", False)):
+        in_fp32, in_tf32 = (known(Figures.of(records[target, each]).estimate) for each in ("fp32", "tf32"))
+        assert in_fp32.needed_mib == in_tf32.needed_mib
+        assert (known(in_tf32.step_floor_s) < known(in_fp32.step_floor_s)) == is_faster
+        seconds = [known(each.step_predicted_s).seconds for each in (in_tf32, in_fp32)]
+        assert (seconds[0] < seconds[1]) == is_faster
+        record = records[target, "tf32"]
+        assumed = " ".join(assumptions(from_flat(record.config), known(record.ledger)))
+        assert ("product as in bfloat16" in assumed) == is_faster
+    assert torch.get_float32_matmul_precision() == "highest"

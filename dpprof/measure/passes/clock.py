@@ -20,12 +20,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from dpprof.config.device_times import ANY_GPU, FP32, LIKE, TF32, TYPES, DeviceTimes, OperatorTimes
+from dpprof.config.device_times import ANY_GPU, LIKE, TYPES, DeviceTimes, OperatorTimes
 from dpprof.config.devices import DEVICES
 from dpprof.measure.passes.machine import issue_s
 from dpprof.measure.passes.traffic import tensors_in
 from dpprof.record.ledger import CollectiveRow, TrafficRow
 from dpprof.vocabulary.operator_kinds import ATTENTION, BY_ROWS, CONVOLUTION, ENDS, PRODUCT, STAND_IN, kind_of
+from dpprof.vocabulary.precision import BF16, FP32, TF32
 
 _NEIGHBOURS = 4
 # Share of a table's points whose error a range covers.
@@ -201,14 +202,27 @@ class Clock:
             found_us = np.interp(num_bytes, sizes, us) * max(1.0, num_bytes / sizes[-1])
             row.predicted_s = (row.predicted_s or 0.0) + float(found_us) / 1e6
 
+    def _types(self, kind: str, asked: str) -> list[str]:
+        """Return the types whose times count for a kind, the first one with the rate of its FLOPs.
+
+        Without a table in TF32 a product is as efficient as one in bf16, if its rate is known to be above
+        that of fp32. A convolution, which torch does in TF32 unasked, counts as one in fp32.
+        """
+        if asked != TYPES[TF32] or (kind, asked) in self._tables:
+            return [asked, TYPES[FP32]]
+        is_faster = self._tflops.get(asked, 0.0) > self._tflops[TYPES[FP32]]
+        if kind == PRODUCT and is_faster and (kind, TYPES[BF16]) in self._tables:
+            return [asked, TYPES[BF16], TYPES[FP32]]
+        return [TYPES[FP32], TYPES[FP32]]
+
     def _predict(self, call: OperatorCall) -> tuple[float, float, str]:
         """Return a call's seconds, their relative error, and what they assume, if anything."""
         kind, asked = kind_of(call.name, call.is_dense), call.dtype or TYPES[FP32]
-        dtype = TYPES[FP32] if asked == TYPES[TF32] and (kind, asked) not in self._tables else asked
+        dtype, *others = self._types(kind, asked)
         flop_per_s = 1e12 * self._tflops.get(dtype, self._tflops["float32"])
         least = max(call.num_bytes / (1e9 * self._gb_per_s), call.flops / flop_per_s)
-        used, error = kind, 0.0
-        while not (known := [d for d in (dtype, "float32") if (used, d) in self._tables]):
+        used, error = kind, _OF_STAND_IN if len(others) > 1 else 0.0
+        while not (known := [d for d in (dtype, *others) if (used, d) in self._tables]):
             if used not in STAND_IN:
                 return least, 2 * _OF_STAND_IN, f"{kind} by bytes and FLOPs"
             used, error = STAND_IN[used], error + _OF_STAND_IN
@@ -241,6 +255,8 @@ def clock_of(target: str) -> Clock | None:
         times = DeviceTimes.read(Path(target))
         return Clock(times, others if times.device == "cuda" else ())
     rates = {"float32": device.fp32_tflops, "bfloat16": device.bf16_tflops or device.fp32_tflops}
+    if device.tf32_tflops:
+        rates[TYPES[TF32]] = device.tf32_tflops
     return Clock(others[0], others[1:], rates, device.bandwidth_gb_per_s)
 
 

@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from dpprof.measure.observe import Observer
 from dpprof.measure.passes.subject import Subject
 from dpprof.measure.passes.traffic import makes_nothing
+from dpprof.measure.trainers.products import products_in
 from dpprof.record.record import Ceilings, Pace
 from dpprof.vocabulary.precision import BF16, FP16, FP32, FP64
 
@@ -115,9 +116,11 @@ def run_ceilings(subject: Subject) -> None:
     if precision == FP32:
         weights = subject.record.weights
         precision = max(weights, key=lambda dtype: weights[dtype], default=precision)
+    with products_in(precision):
+        in_type = matmul_flop_per_s(device, precision, MATRIX_ROWS[device])
     subject.record.ceilings = Ceilings(
         copy_bytes_per_s=copy_bytes_per_s(device, COPY_BYTES[device]),
-        matmul_flop_per_s=matmul_flop_per_s(device, precision, MATRIX_ROWS[device]),
+        matmul_flop_per_s=in_type,
         precision=precision,
     )
 

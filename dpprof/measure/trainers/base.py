@@ -20,6 +20,7 @@ from dpprof.errors import WorkloadError
 from dpprof.measure.observe import Observer
 from dpprof.measure.trainers.nested import attributes, call, moved, named_leaves
 from dpprof.measure.trainers.parallel import parallel_of
+from dpprof.measure.trainers.products import products_in
 from dpprof.measure.trainers.watched_step import Trap, WatchedStep
 from dpprof.measure.workloads.sampling import num_samples
 from dpprof.vocabulary.loops import DOCUMENTED, LEAN, OUTPUTS
@@ -73,7 +74,7 @@ class TrainerBase(ABC):
         loss: `loss(outputs, targets)` gives one loss per sample, shape (B,).
         batch_size: samples in a physical batch of this rank; the expected number with Poisson sampling.
         accumulation_steps: physical batches in one step. Gradients average over the logical batch.
-        precision: `fp32`, or `bf16` to run forward under autocast.
+        precision: `fp32`; `tf32` to multiply fp32 so; or `bf16` to run forward under autocast.
         noise_multiplier: standard deviation of the noise over `max_grad_norm`; for private trainers.
         max_grad_norm: L2 norm that each sample's gradient is clipped to; for private trainers.
         poisson_sampling: True if batches vary in size, and may be empty.
@@ -168,7 +169,7 @@ class TrainerBase(ABC):
             )
         if self.observer.follows_tensors:
             self.observer.label("inputs", named_leaves(physical_batches))
-        with self.observer.step(), record_function(STEP_LABEL):
+        with products_in(self.precision), self.observer.step(), record_function(STEP_LABEL):
             self.step(physical_batches)
 
     def run_profiling(self, batches: Iterable[Any], observer: Observer) -> None:

@@ -13,7 +13,7 @@ from dpprof.config.flat import from_flat
 from dpprof.record.ledger import CollectiveRow, LedgerResult, Moved
 from dpprof.record.record import Record
 from dpprof.vocabulary.formats import fixed, size
-from dpprof.vocabulary.precision import BF16, FP32, is_short
+from dpprof.vocabulary.precision import BF16, is_short
 from dpprof.vocabulary.trainers import OWN_LOOP, trainer_info
 from dpprof.vocabulary.units import GIB, MIB, mib, ms
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD
@@ -127,7 +127,7 @@ def floor_s(config: ExperimentConfig, ledger: LedgerResult, weights_dtype: str =
         return {}
     moved = ledger.moved(by=lambda row: row.phase)
     by_phase = {phase: moved.get(phase, Moved()) for phase in ledger.phase_peak}
-    precision = BF16 if is_short(config.precision, weights_dtype) else FP32
+    precision = BF16 if is_short(config.precision, weights_dtype) else config.precision
     return {
         phase: device.least_s(precision, one.through_memory, one.flops, one.fp32_flops)
         for phase, one in by_phase.items()

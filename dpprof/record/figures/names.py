@@ -177,8 +177,9 @@ def named(record: Record, figures: Figures) -> Iterator[Metric]:
     if record.privacy is not None:
         yield from privacy_metrics(record.privacy)
     if record.gradient_check is not None:
-        for key in ("relative_error_float64", "relative_error_float32", "relative_error_bf16"):
-            yield Metric(f"gradient_check/{key}", getattr(record.gradient_check, key))
+        for key in ("float64", "float32", "tf32", "bf16"):
+            error = getattr(record.gradient_check, f"relative_error_{key}")
+            yield Metric(f"gradient_check/relative_error_{key}", error)
     if record.verify is not None:
         yield from _verify(record.verify)
 

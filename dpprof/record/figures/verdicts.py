@@ -19,8 +19,9 @@ SPOKEN = {GRADIENT_CHECK: "the gradient check", VERIFY: "verify"}
 # float32: norms lose more precision than gradients, and clip factors inherit it. On the CPU torch's norm is
 # off by 4e-4 over 1e7 numbers (1e-2 over 1e8), and ghost norms are sums that cancel. The limit is eight times
 # 4e-4; if a clip factor is off by more, the noise is too small by as much.
+# tf32: has three more bits than bf16: an eighth of its limit.
 # bf16: rounds to 2**-9 at every operator; 0.005 to 0.009 at 2 to 8 layers. The limit is about six times that.
-TOLERANCES = {"float64": 1e-9, "float32": 3e-3, "bfloat16": 5e-2, "float16": 5e-2}
+TOLERANCES = {"float64": 1e-9, "float32": 3e-3, "tf32": 6e-3, "bfloat16": 5e-2, "float16": 5e-2}
 
 # A larger error is no fault of the trainer where the naive loop has it too, computed in the same types:
 # rounding may turn the sign of an activation. The trainer rounds on its own, so it may be off by twice that.
@@ -73,6 +74,7 @@ def judge_gradient(check: GradientCheck) -> Verdict:
     errors = {
         "float64": check.relative_error_float64,
         "float32": check.relative_error_float32,
+        "tf32": check.relative_error_tf32,
         "bfloat16": check.relative_error_bf16,
     }
     found = {way: error for way, error in errors.items() if error is not None}

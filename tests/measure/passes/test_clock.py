@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from example_runs import known
 from torch import Tensor
 
 from dpprof.config.device_times import CollectiveTimes, DeviceTimes, OperatorTimes
@@ -170,8 +171,32 @@ def test_a_processor_has_no_tf32() -> None:
         assert predicted(Clock(times), call(), convolution()).predicted_s == expected
 
 
-@pytest.mark.parametrize("target", list(DEVICES))
-def test_without_times_in_tf32_those_in_float32_count_to_the_bit_and_that_is_said(target: str) -> None:
+def gains(target: str) -> bool:
+    """Whether TF32 has a higher rate than fp32: consumers' GPUs have the same, and older ones lack it."""
+    device = DEVICES[target]
+    return (device.tf32_tflops or 0.0) > device.fp32_tflops
+
+
+@pytest.mark.parametrize("target", [name for name in DEVICES if gains(name)])
+def test_without_times_in_tf32_a_product_is_as_efficient_as_in_bf16_and_that_is_said(target: str) -> None:
+    tflops, large = known(DEVICES[target].tf32_tflops), call(side=8192)
+    found = []
+    for dtype, products in (("float32", True), ("bfloat16", False), ("float32", False)):
+        clock = known(clock_of(target))
+        with allowing(products=products, convolutions=False):
+            found.append(predicted(clock, large._replace(dtype=dtype)))
+        said = list(clock.assumed)
+        if products:
+            assert len(said) == 1
+            assert said[0].startswith("product as in bfloat16")
+    in_tf32, in_bf16, in_fp32 = found
+    assert 2e-12 * 8192**3 / tflops < in_tf32.predicted_s < in_fp32.predicted_s
+    assert in_tf32.predicted_s == pytest.approx(2 * in_bf16.predicted_s, rel=1e-6)
+    assert in_tf32.most_s / in_tf32.predicted_s >= math.exp(0.3)
+
+
+@pytest.mark.parametrize("target", [name for name in DEVICES if not gains(name)])
+def test_where_tf32_gains_nothing_times_in_float32_count_to_the_bit_and_that_is_said(target: str) -> None:
     calls = [call(side=512), convolution(), convolution("aten::convolution_backward_of_inputs")]
     found, said = [], []
     for allowed in (False, True):

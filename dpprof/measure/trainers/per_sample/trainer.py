@@ -18,6 +18,7 @@ from dpprof.measure.trainers.nested import as_real, moved
 from dpprof.measure.trainers.per_sample.any_module import refuse_other_numbers
 from dpprof.measure.trainers.per_sample.book import Book, Entry
 from dpprof.measure.trainers.per_sample.layers import install
+from dpprof.measure.trainers.products import products_in
 from dpprof.measure.trainers.trial_batch import refuse_mixed, tried
 from dpprof.measure.workloads.sampling import num_samples
 from dpprof.vocabulary.clipping import AUTOMATIC, LAYER_WISE, NOISE_BUFFER, PerSampleOptions
@@ -103,7 +104,8 @@ class PerSampleTrainer(TrainerBase):
         """
         if not self.poisson_sampling or self.accumulation_steps != 1:
             raise ValueError("train_on needs a trainer with poisson_sampling=True and accumulation_steps=1")
-        self.step(moved(batch, self.device) for batch in physical_batches)
+        with products_in(self.precision):
+            self.step(moved(batch, self.device) for batch in physical_batches)
 
     def profile_step(self, *physical_batches: Any) -> None:
         """Try the model first, outside the step, then do the step."""
