@@ -199,8 +199,8 @@ class GradientCheck:
 
     relative_error_float64: float | None = None
     relative_error_float32: float | None = None
-    relative_error_tf32: float | None = None
     relative_error_bf16: float | None = None
+    relative_error_tf32: float | None = None
     rounding: dict[str, float] = field(default_factory=dict)
     computed_in: str = "float64"
     dropout_off: bool = False

@@ -111,7 +111,7 @@ def test_experiments_are_resolved_and_keep_what_is_not_an_axis() -> None:
         ({"config": {"batch_sizes": [4, "x"]}}, "batch_sizes: batch_size: got 'x', allowed: a whole number"),
         ({"batch_sizes": "4,,8"}, "batch_sizes: batch_size: got an empty text, allowed: a whole number"),
         ({"trainers": "standard,adam"}, "trainers: got 'adam', allowed: standard (StandardTrainer), "),
-        ({"precisions": "auto"}, "precisions: precision: got 'auto', allowed: fp32, bf16"),
+        ({"precisions": "auto"}, "precisions: precision: got 'auto', allowed: fp32, tf32, bf16"),
         ({"batch_size": "4"}, "batch_size: a sweep varies it, use its plural"),
         ({"colour": "red"}, "unknown option 'colour', allowed: "),
         ({"sweep_name": "../up"}, "sweep_name: got '../up', allowed: letters, digits"),

@@ -203,8 +203,9 @@ class Ledger(TorchDispatchMode):
             row.read += read
             row.written += written
             row.flops += num_flops
-            if func._overloadpacket in PRODUCTS and args[0].dtype is torch.float32:
-                row.fp32_flops += num_flops
+            if func._overloadpacket in PRODUCTS:
+                self.modules.note_product()
+                row.fp32_flops += num_flops * (args[0].dtype is torch.float32)
             if self.clock is not None:
                 given = (*args, *kwargs.values())
                 self.clock.add(call_of(name, given, read + written, num_flops), row)

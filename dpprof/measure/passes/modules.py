@@ -26,13 +26,17 @@ _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 class _Thread:
-    """Modules being called in one thread, and the sequence number at which each became the innermost."""
+    """Modules being called in one thread, and the sequence number at which each became the innermost.
+
+    `multiplied` is the innermost one if it has computed a product.
+    """
 
     def __init__(self) -> None:
         self.stack: list[str] = []
         self.around = ExitStack()
         self.starts: list[int] = []
         self.paths: list[str] = []
+        self.multiplied = ""
 
     def note(self, start: int) -> None:
         while self.starts and self.starts[-1] >= start:
@@ -81,6 +85,7 @@ class ModuleCalls:
         thread = self._threads[get_ident()]
         if not thread.stack:
             thread.around.enter_context(self._around())
+        thread.multiplied = ""
         thread.stack.append(self._names.get(id(module), thread.stack[-1] if thread.stack else ""))
         thread.note(get_sequence_nr())
 
@@ -118,6 +123,11 @@ class ModuleCalls:
                 found.add(thread.paths[index])
         return found.pop() if len(found) == 1 else ""
 
+    def note_product(self) -> None:
+        """Note that the running operator is a matrix product."""
+        thread = self._threads[get_ident()]
+        thread.multiplied = thread.stack[-1] if thread.stack else ""
+
     def rows(self, costs: dict[str, NormCost]) -> list[LayerRow]:
         """Return the calls of linear layers and convolutions, with the norm costs given by parameter."""
         found = [row for rows in self._rows.values() for row in rows]
@@ -131,7 +141,17 @@ class ModuleCalls:
         return found
 
     def _note_layer(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        if not args or not isinstance(args[0], Tensor) or not isinstance(output, Tensor):
+        if not args or not isinstance(args[0], Tensor):
+            return
+        name = self._names.get(id(module), "")
+        if not self.in_forward:  # a checkpoint computes it again
+            # Once backward has what it needs it stops: before a product of torch's layers, after one of rules.
+            was_computed = isinstance(output, Tensor) or self._threads[get_ident()].multiplied == name
+            for row in self._rows.get(name, ()) if was_computed else ():
+                row.is_recomputed = True
+                row.input_has_gradient = args[0].requires_grad  # reentrant: forward had none
+            return
+        if not isinstance(output, Tensor):
             return
         if isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D":
             groups, rows, columns = 1, output.shape[-1], args[0].shape[-1]
@@ -140,12 +160,6 @@ class ModuleCalls:
             groups, rows = module.groups, output.shape[1] // module.groups
             columns, positions = module.weight.shape[1:].numel(), output.shape[2:].numel()
         else:
-            return
-        name = self._names.get(id(module), "")
-        if not self.in_forward:  # a checkpoint computes it again
-            for row in self._rows.get(name, ()):
-                row.is_recomputed = True
-                row.input_has_gradient = args[0].requires_grad  # reentrant: forward had none
             return
         row = LayerRow(name, args[0].shape[0], groups, positions, rows, columns)
         row.is_convolution = isinstance(module, _CONVOLUTIONS)
