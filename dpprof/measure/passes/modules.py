@@ -145,7 +145,7 @@ class ModuleCalls:
             return
         name = self._names.get(id(module), "")
         if not self.in_forward:  # a checkpoint computes it again
-            # Once backward has what it needs it stops: before a product of torch's layers, after one of rules.
+            # It stops once backward has what it needs: before a product of torch's layers, after a rule's.
             was_computed = isinstance(output, Tensor) or self._threads[get_ident()].multiplied == name
             for row in self._rows.get(name, ()) if was_computed else ():
                 row.is_recomputed = True
