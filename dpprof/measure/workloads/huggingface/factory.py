@@ -162,8 +162,12 @@ def signal_batches(
 
 
 def next_token_loss(outputs: Any, labels_BT: Tensor) -> Tensor:
-    """Return the cross-entropy averaged over each sequence's tokens, shape (B,)."""
-    losses = F.cross_entropy(outputs.logits.flatten(0, 1), labels_BT.flatten(), reduction="none")
+    """Return the cross-entropy averaged over each sequence's tokens, shape (B,).
+
+    Like transformers' own loss it computes in float32 at least.
+    """
+    logits = outputs.logits.float() if outputs.logits.element_size() < 4 else outputs.logits
+    losses = F.cross_entropy(logits.flatten(0, 1), labels_BT.flatten(), reduction="none")
     return losses.view(labels_BT.shape).mean(dim=1)
 
 
