@@ -127,7 +127,7 @@ def test_a_search_that_finds_no_end_says_where_it_stopped(tmp_path: Path) -> Non
         ),
         (["fit", "--target", "H100", "--verify", "true"], "verify: got 'True', allowed: false"),
         (["fit", *FIT, "--poisson-tail", "1"], "poisson_tail: got '1', allowed: a number above 0"),
-        (["estimate", "--target", "H999"], "target: got 'H999', allowed: none, H200"),
+        (["estimate", "--target", "H999"], "target: got 'H999', allowed: none, B200"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(tmp_path: Path, arguments: list[str], message: str) -> None:

@@ -177,7 +177,7 @@ def test_a_script_that_does_not_train_gives_no_estimate(tmp_path: Path) -> None:
 def test_an_unknown_target_is_refused(tmp_path: Path) -> None:
     done = watch(tmp_path, STEP, target="H1000")
     assert done.returncode == 2
-    assert "target: got 'H1000', allowed: none, H200, H100" in done.stderr
+    assert "target: got 'H1000', allowed: none, B200, H200, H100" in done.stderr
 
 
 @pytest.mark.parametrize(
