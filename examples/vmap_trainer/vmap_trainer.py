@@ -1,11 +1,9 @@
-"""DP-SGD with per-sample gradients by `torch.func.vmap`, which dpprof does not have, as a trainer of your own.
+"""DP-SGD with per-sample gradients by `torch.func.vmap`: an algorithm that dpprof does not have.
 
 From this folder: `dpprof sweep --trainers standard,flat,vmap_trainer:VMAP`.
 """
 
-from dataclasses import dataclass
 from functools import partial
-from operator import itemgetter
 from typing import Any
 
 import torch
@@ -14,19 +12,15 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from dpprof.measure.trainers.base import TrainerBase
 from dpprof.measure.trainers.nested import call
-from dpprof.vocabulary.settings import setting
 from dpprof.vocabulary.trainers import TrainerInfo
 
 
-@dataclass(frozen=True)
-class VmapOptions:
-    """The setting of this trainer."""
-
-    microbatch_size: int = setting(0, "Samples whose gradients exist at once; 0 is all.", minimum=0)
-
-
 class VmapTrainer(TrainerBase):
-    """Takes the gradient of one sample under `vmap`, clips, and adds up, a microbatch at a time."""
+    """Takes the gradient of one sample under `vmap`, clips, and adds up.
+
+    A physical batch is one microbatch: `--batch-size 2 --accumulation-steps 7` takes the gradients of two
+    samples at a time, and seven times that before it updates.
+    """
 
     def step(self, physical_batches: tuple[Any, ...]) -> None:
         """Take one optimizer step on the samples of all physical batches."""
@@ -34,13 +28,14 @@ class VmapTrainer(TrainerBase):
             self.optimizer.zero_grad()
             summed = [torch.zeros_like(p) for p in self.parameters]
         for batch in physical_batches:
-            for microbatch in self._split(batch):
-                with self.phase("backward"):  # with the forward, which `vmap` does not part from it
-                    losses, gradients = self._per_sample(*microbatch)
-                    self.last_loss = losses.mean()
-                with self.phase("clip"):
-                    self._add_clipped(gradients, summed)
-                del gradients
+            if not len(tree_leaves(batch)[0]):  # Poisson sampling drew no sample, and `vmap` needs one
+                continue
+            with self.phase("backward"):  # with the forward, which `vmap` does not part from it
+                losses, gradients = self._per_sample(*batch)
+                self.last_loss = losses.mean()
+            with self.phase("clip"):
+                self._add_clipped(gradients, summed)
+            del gradients
         with self.phase("noise"):
             deviation = self.noise_multiplier * self.max_grad_norm
             for parameter, total in zip(self.parameters, summed, strict=True):
@@ -49,28 +44,26 @@ class VmapTrainer(TrainerBase):
         with self.phase("optimizer_step"):
             self.optimizer.step()
 
-    def _split(self, batch: Any) -> list[Any]:
-        size = len(next(t for t in tree_leaves(batch) if isinstance(t, Tensor)))
-        width = self.options.microbatch_size or max(1, size)
-        return [tree_map(itemgetter(slice(first, first + width)), batch) for first in range(0, size, width)]
-
     def _per_sample(self, inputs: Any, targets: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Return each sample's loss, shape (B,), and its gradients, of shapes (B, *parameter)."""
         names = [name for name, p in self.model.named_parameters() if p.requires_grad]
 
-        def loss_of_one(weights: tuple[Tensor, ...], inputs: Any, target: Any) -> Tensor:
+        def loss_of_one(inputs: Any, target: Any, weights: tuple[Tensor, ...]) -> Tensor:
             inputs, target = tree_map(lambda t: t.unsqueeze(0), (inputs, target))
-            named = dict(zip(names, weights, strict=True))
-            model: Any = partial(_called, self.model, named)
+            model: Any = partial(_called, self.model, dict(zip(names, weights, strict=True)))
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
                 return self.loss(call(model, inputs), target).squeeze(0)
 
-        of_one = torch.func.grad_and_value(loss_of_one)
+        def of_one(
+            inputs: Any, target: Any, weights: tuple[Tensor, ...]
+        ) -> tuple[Tensor, tuple[Tensor, ...]]:
+            # `torch.func.grad` would keep what second derivatives need: several times the memory.
+            loss, backward, *_ = torch.func.vjp(partial(loss_of_one, inputs, target), weights)
+            (gradients,) = backward(torch.ones_like(loss), retain_graph=False, create_graph=False)
+            return loss, gradients
+
         weights = tuple(p.detach() for p in self.parameters)
-        gradients, losses = torch.func.vmap(of_one, (None, 0, 0), randomness="different")(
-            weights, inputs, targets
-        )
-        return losses, gradients
+        return torch.func.vmap(of_one, (0, 0, None), randomness="different")(inputs, targets, weights)
 
     @torch.no_grad()
     def _add_clipped(self, gradients: tuple[Tensor, ...], summed: list[Tensor]) -> None:
@@ -96,7 +89,6 @@ VMAP = TrainerInfo(
     phases=("zero_grad", "backward", "clip", "noise", "optimizer_step"),
     categories=(),
     target="vmap_trainer:VmapTrainer",
-    options=VmapOptions,
     is_default=False,
     unaccounted="",
 )

@@ -39,20 +39,23 @@ class _Trial:
     def __init__(self, case: Case) -> None:
         workload = case.copied(case.way)
         self.case = case
-        self._weights: Tensor | None = None
 
-        def weighted(outputs: Any, targets: Any) -> Tensor:
+        def weighted(outputs: Any, weighted_targets: Any) -> Tensor:
+            targets, weights = weighted_targets
             losses = workload.loss(outputs, targets)
-            return losses if self._weights is None else losses * self._weights.to(losses)
+            return losses * weights.to(losses)
 
         self.trainer = case.trainer(case.way, workload._replace(loss=weighted), accumulation_steps=1, lr=0.0)
         # The setting would also ask for empty batches, which not every trainer takes.
         self.trainer.poisson_sampling = True
 
     def sum_of(self, batch: Batch, weights: Tensor) -> list[Tensor]:
-        """Return the sum of a batch's clipped gradients, its losses multiplied by these weights."""
-        self._weights = weights
-        self.trainer.run_profiling([batch], Observer())
+        """Return the sum of a batch's clipped gradients, its losses multiplied by these weights, shape (B,).
+
+        The weights go with the targets, as a trainer may take the loss of a part of the batch.
+        """
+        inputs, targets = batch
+        self.trainer.run_profiling([(inputs, (targets, weights))], Observer())
         found = gradients_of(self.trainer.parameters)
         return [gradient.double() * self.case.batch_size for gradient in found]
 
@@ -71,7 +74,7 @@ class _Batch:
         assert case.max_grad_norm is not None, "only of private trainers"
         weights = torch.ones(case.batch_size)
         if index not in self._rests:
-            kept = torch.tensor([i for i in range(case.batch_size) if i != index])
+            kept = torch.tensor([i for i in range(case.batch_size) if i != index], dtype=torch.int64)
             rest = _map(lambda t: t[kept.to(t.device)] if t.dim() else t, self.batch)
             self._rests[index] = self.trial.sum_of(rest, weights[kept])
         weights[index] = weight
