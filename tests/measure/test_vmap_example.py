@@ -1,4 +1,4 @@
-"""The example of an algorithm that dpprof lacks, `examples/vmap_trainer`: right, and estimated to the byte."""
+"""An algorithm that dpprof does not have, `examples/vmap_trainer`: right, and estimated to the byte."""
 
 import os
 from collections.abc import Iterator
