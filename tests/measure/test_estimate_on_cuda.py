@@ -40,6 +40,7 @@ SAMPLE = {
 # 590 MiB more from then on.
 OFF = {
     "H100 huggingface:resnet-50": (2.0, 10.0),
+    "H100 huggingface:vit-base": (2.0, 3.0),
     "H100 huggingface:gpt2 4 256 attn_implementation=eager bf16 flat": (0.5, 12.0),
 }
 
