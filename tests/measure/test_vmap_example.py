@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -20,7 +21,7 @@ SMALL_QWEN = (
     "num_hidden_layers=2,hidden_size=64,intermediate_size=128,num_attention_heads=4,num_key_value_heads=2,"
     "vocab_size=200"
 )
-LORA = {
+LORA: dict[str, Any] = {
     "workload": "huggingface:qwen2.5-7b",
     "model_config": SMALL_QWEN,
     "train": "lora",
