@@ -1,0 +1,167 @@
+"""What people train, with every trainer: is the gradient right, and the estimate?
+
+    python benchmarks/as_people_train.py FOLDER > docs/results/as_people_train.md
+
+Weights in bf16, adapters, checkpointing, TF32, Adafactor, and what trains. On the CPU small models are
+trained: their gradient against the naive loop over samples in the same types, and the estimated peak against
+the ledger's. For GPUs larger ones take their steps on the stand-in that lies in FOLDER
+(`phantom/stand_in.py`), whose allocator is torch's, and are estimated. About half an hour on 2 cores.
+"""
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import opacus
+import torch
+import transformers
+from trainers import versions_of
+
+from dpprof.config.flat import from_flat
+from dpprof.errors import DpprofError
+from dpprof.measure.experiment import run_experiment
+from dpprof.record.figures.verdicts import GRADIENT_CHECK, verdicts
+from dpprof.record.folder import RunFolder
+from dpprof.record.record import Record
+from dpprof.vocabulary.formats import markdown_table
+from dpprof.vocabulary.trainers import DEFAULT_TRAINERS, short_name
+
+sys.path += [str(Path(__file__).parent / "phantom"), str(Path(__file__).parent.parent / "tests")]
+from example_families import SMALL
+from phantom_matrix import Case, estimated, on_stand_in
+
+GPU = "A100"
+LLAMA: dict[str, Any] = {"workload": "huggingface:llama-1b", "train": "lora", "weights_dtype": "bf16"}
+GPT2: dict[str, Any] = {"workload": "huggingface:gpt2"}
+
+
+class Setting(NamedTuple):
+    """What is trained; `on_gpu` says how much of it on the stand-in."""
+
+    name: str
+    how: dict[str, Any]
+    on_gpu: dict[str, Any]
+
+
+SETTINGS = [
+    Setting("bf16 base, fp32 adapters", LLAMA, {"batch_size": 2, "seq_len": 256}),
+    Setting("all in bf16", LLAMA | {"adapter_dtype": "bf16"}, {"batch_size": 2, "seq_len": 256}),
+    Setting(
+        "bf16 base, fp32 adapters, checkpointing",
+        LLAMA | {"activation_checkpointing": True},
+        {"batch_size": 2, "seq_len": 256},
+    ),
+    Setting(
+        "bf16 base, fp32 adapters, bf16 autocast",
+        LLAMA | {"precision": "bf16"},
+        {"batch_size": 2, "seq_len": 256},
+    ),
+    Setting(
+        "bf16 base, fp32 adapters, Adafactor",
+        LLAMA | {"optimizer": "adafactor"},
+        {"batch_size": 2, "seq_len": 256},
+    ),
+    Setting(
+        "everything trains, in bf16", GPT2 | {"weights_dtype": "bf16"}, {"batch_size": 4, "seq_len": 256}
+    ),
+    Setting("checkpointing", GPT2 | {"activation_checkpointing": True}, {"batch_size": 4, "seq_len": 256}),
+    Setting("Adafactor", GPT2 | {"optimizer": "adafactor"}, {"batch_size": 4, "seq_len": 256}),
+    Setting("all but embeddings", GPT2 | {"train": "all,!*wte*,!*wpe*"}, {"batch_size": 4, "seq_len": 256}),
+    Setting(
+        "channels_last",
+        {"workload": "huggingface:resnet-50", "channels_last": True},
+        {"batch_size": 8, "seq_len": 1},
+    ),
+    Setting("tf32", {"precision": "tf32"}, {"model_size": "small", "batch_size": 4, "seq_len": 256}),
+]
+HEADINGS = [
+    "setting",
+    "trainer",
+    "gradient",
+    "peak, CPU, bytes",
+    "estimate",
+    "allocated, GPU, MiB",
+    "estimate, %",
+    "reserved, GPU, MiB",
+    "estimate, %",
+]
+
+
+def experiment(settings: dict[str, Any]) -> Record:
+    """Run one here."""
+    config = from_flat(settings).resolve(cuda_available=False)
+    with TemporaryDirectory() as place:
+        folder = RunFolder(Path(place) / config.run_name)
+        folder.create(config)
+        return run_experiment(config, folder, lambda text: None)
+
+
+def on_cpu(setting: Setting, trainer: str) -> list[str]:
+    """The gradient's verdict, the peak, and how far off the estimate is."""
+    family = setting.how.get("workload", "").removeprefix("huggingface:")
+    small = SMALL[family] if family else {}
+    settings = small | setting.how | {"trainer": trainer, "batch_size": 3, "seq_len": 16, "device": "cpu"}
+    short = {"warmup_steps": 1, "measured_steps": 2, "passes": "clean,ledger,gradient_check"}
+    try:
+        found, estimate = experiment(settings | short), experiment(settings | {"passes": "estimate"})
+    except DpprofError as refusal:
+        return [f"refused: {refusal}"[:120], "", ""]
+    ledger, gradient = found.ledger, found.gradient_check
+    if ledger is None or gradient is None or estimate.ledger is None:
+        return ["not measured", "", ""]
+    verdict = verdicts(found)[GRADIENT_CHECK].word
+    errors = {
+        name.removeprefix("relative_error_"): value
+        for name, value in vars(gradient).items()
+        if name.startswith("relative_error_") and value is not None
+    }
+    shown = ", ".join(f"{way} {error:.0e}" for way, error in errors.items())
+    return [f"{verdict}: {shown}", f"{ledger.peak:,}", f"{estimate.ledger.peak - ledger.peak:+,}"]
+
+
+def on_gpu(folder: Path, case: Case) -> list[str]:
+    """The peaks of the allocator, and how far off the estimates are."""
+    real, found = on_stand_in(folder, case), estimated(case)
+    if "error" in real or "error" in found:
+        return [" ".join(str((real | found)["error"]).split())[-120:], "", "", ""]
+    cells = []
+    for name in ("allocated", "reserved"):
+        cells += [f"{real[name] / 2**20:,.1f}", f"{100 * (found[name] / real[name] - 1):+.2f}"]
+    return cells
+
+
+def main() -> None:
+    """Print the page."""
+    folder = Path(sys.argv[1]).resolve()
+    chosen = [(setting, trainer) for setting in SETTINGS for trainer in DEFAULT_TRAINERS]
+    cases: list[Case] = [
+        (GPU, setting.how | setting.on_gpu | {"trainer": short_name(trainer)}) for setting, trainer in chosen
+    ]
+    with ThreadPoolExecutor(2) as pool:
+        of_gpu = list(pool.map(partial(on_gpu, folder), cases))
+    rows = []
+    for (setting, trainer), cells in zip(chosen, of_gpu, strict=True):
+        print(setting.name, trainer, file=sys.stderr)
+        rows.append([setting.name, short_name(trainer), *on_cpu(setting, trainer), *cells])
+    print("# What people train\n")
+    print(
+        "`python benchmarks/as_people_train.py FOLDER`: settings of fine-tuning with every trainer, "
+        f"{versions_of([torch, opacus, transformers])}.\n"
+    )
+    print(
+        "**CPU**: two layers, batch 3, sequence 16. Gradient: the relative error against a naive loop over "
+        "samples, in float64, float32 and as the run computes. Estimate: its peak less the ledger's, in "
+        "bytes.\n"
+    )
+    print(
+        f"**GPU**: an {GPU} that was not there. `llama-1b` with batch 2, `gpt2` and `small` with batch 4, "
+        "sequence 256, on [a stand-in for a GPU](phantom.md), whose allocator and dispatcher are torch's.\n"
+    )
+    print(markdown_table(HEADINGS, rows))
+
+
+if __name__ == "__main__":
+    main()
