@@ -8,13 +8,14 @@ import pytest
 
 
 def product(*factors: Collection[Any], always: Collection[tuple[Any, ...]] = ()) -> list[Any]:
-    """Every combination. Those that together have each value of each factor run by default, and `always`;
-    the others are exhaustive.
+    """Every combination, and `always`. Those that together have each value of each factor run by default, as
+    `always` do; the others are exhaustive.
     """
     lists = [list(factor) for factor in factors]
     longest = max(map(len, lists))
     sample = [tuple(values[i % len(values)] for values in lists) for i in range(longest)]
-    return sampled(list(itertools.product(*lists)), [*sample, *always])
+    whole = list(itertools.product(*lists))
+    return sampled([*whole, *(case for case in always if case not in whole)], [*sample, *always])
 
 
 def sampled(cases: Sequence[tuple[Any, ...]], sample: Collection[tuple[Any, ...]]) -> list[Any]:

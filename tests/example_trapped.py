@@ -95,6 +95,13 @@ def over_features(layers: Any, x: Tensor) -> Any:
 
 
 # Inputs of an embedding or a linear layer
+def over_images(layers: Any, x: Tensor) -> Any:
+    """A convolution whose channels are the tokens."""
+    images = x.unflatten(2, (2, -1)).contiguous(memory_format=torch.channels_last)
+    return layers[0](images).flatten(2)
+
+
+images_with_channels_last = calling(over_images, lambda: nn.Conv2d(4, 4, 3, padding=1))
 positions_t = calling(lambda layers, x: x + layers[0](places(x)), embedding)
 positions_1t = calling(lambda layers, x: x + layers[0](places(x)[None]), embedding)
 positions_expanded = calling(lambda layers, x: x + layers[0](places(x).expand(x.shape[:2])), embedding)

@@ -9,7 +9,7 @@ from dpprof.config.budget import BudgetConfig
 from dpprof.config.devices import DEVICES
 from dpprof.config.estimating import ESTIMATE, EstimatingConfig
 from dpprof.config.measuring import ALONE, SAMPLED_WARMUP_STEPS, MeasuringConfig
-from dpprof.config.training import TrainingConfig
+from dpprof.config.training import ADAMW_8BIT, OPTIMIZERS, TrainingConfig
 from dpprof.errors import refuse
 from dpprof.vocabulary.clipping import OTHER_ALGORITHMS
 from dpprof.vocabulary.parallel import NONE
@@ -109,7 +109,8 @@ class ExperimentConfig(TrainingConfig):
     def resolve(self, *, cuda_available: bool) -> Self:
         """Replace every `auto` and 0 by its value on this machine; an estimate needs no CUDA.
 
-        Raises ConfigError as `TrainingConfig.resolve`, or if the data set is too small or delta too large.
+        Raises ConfigError as `TrainingConfig.resolve`, if the data set is too small or delta too large, or if
+        the optimizer can only be estimated.
         """
         if self.budget.dataset_size and trainer_info(self.trainer).is_private:
             self.budget.check_batch("batch_size", self.batch_size, self.logical_batch)
@@ -121,6 +122,10 @@ class ExperimentConfig(TrainingConfig):
             resolved = super().resolve(cuda_available=on_cuda)
             how = self.how.resolve(times, resolved.device, resolved.world_size)
             return replace(resolved, how=how)
+        if self.optimizer == ADAMW_8BIT:
+            known = ", ".join(name for name in OPTIMIZERS if name != ADAMW_8BIT)
+            only = f"{known}: dpprof knows its state by a formula, so it estimates this one alone"
+            raise refuse("optimizer", self.optimizer, only)
         return super().resolve(cuda_available=cuda_available)
 
 

@@ -36,7 +36,7 @@ from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD, HUGGING_FACE, WORKLOA
 BUILT_IN_DATA = ("random", "zipf")
 AUTO = "auto"
 PRECISIONS = (FP32, TF32, BF16)
-OPTIMIZERS = SGD, ADAMW, ADAFACTOR = ("sgd", "adamw", "adafactor")
+OPTIMIZERS = SGD, ADAMW, ADAFACTOR, ADAMW_8BIT = ("sgd", "adamw", "adafactor", "adamw8bit")
 SIZE_FIELDS = ("vocab_size", "hidden_dim", "num_layers", "num_heads")
 # File names have at most 255 bytes; names of runs and sweeps get suffixes.
 LONGEST_NAME = 200
@@ -86,7 +86,12 @@ class TrainingConfig:
         choices=("sdpa", "dp_mha"),
     )
     activation_checkpointing: bool = setting(
-        False, "Keep only each block's input and compute its activations again in backward (built-in model)."
+        False,
+        "Keep only each block's input and compute its activations again in backward (built-in and Hugging "
+        "Face models).",
+    )
+    channels_last: bool = setting(
+        False, "Store images and the weights of convolutions as torch.channels_last does."
     )
     precision: str = setting(
         FP32,
@@ -152,7 +157,11 @@ class TrainingConfig:
     world_size: int = setting(
         1, "Ranks, one for each GPU; batch_size is that of one rank.", minimum=1, below=2**20
     )
-    optimizer: str = setting(SGD, "Underlying optimizer, of torch.optim.", choices=OPTIMIZERS)
+    optimizer: str = setting(
+        SGD,
+        "Underlying optimizer, of torch.optim; adamw8bit, of bitsandbytes, in estimates alone.",
+        choices=OPTIMIZERS,
+    )
     lr: float = setting(0.01, "Learning rate.", above=0)
     momentum: float = setting(0.0, "Momentum of sgd.", minimum=0)
     noise_multiplier: float = setting(
@@ -264,7 +273,8 @@ class TrainingConfig:
             for size in SIZE_FIELDS
             if (given := getattr(self, size)) and given != own.get(size)
         ]
-        return "-".join([name, *changed, *([self.train_name] if self.train_name else [])])
+        layout = "channels-last" if self.channels_last else ""
+        return "-".join(filter(None, [name, *changed, layout, self.train_name]))
 
     @property
     def of_listed(self) -> str:

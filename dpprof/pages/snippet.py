@@ -41,6 +41,7 @@ _OF_MODEL = (
     "num_heads",
     "attention",
     "activation_checkpointing",
+    "channels_last",
     "weights_dtype",
     "data",
     "train",

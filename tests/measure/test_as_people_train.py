@@ -37,6 +37,8 @@ WAYS: dict[str, dict[str, Any]] = {
     "LoRA, checkpointed": LORA | CHECKPOINTED | {"optimizer": "adafactor"},
     "Adafactor": {"optimizer": "adafactor"},
 }
+CHANNELS_LAST = {"channels_last": True}
+TAKING_CHANNELS_LAST = ("Standard", "DPBookKeeping", "DPMixedGhost")
 
 
 def built_in(**settings: Any) -> ExperimentConfig:
@@ -47,13 +49,22 @@ def built_in(**settings: Any) -> ExperimentConfig:
 
 @pytest.mark.parametrize(
     ("way", "trainer", "family"),
-    product(WAYS, DEFAULT_TRAINERS, OF_TEXT, always=[("bf16", "DPSGDTrainer", "resnet-50")]),
+    product(
+        WAYS,
+        DEFAULT_TRAINERS,
+        OF_TEXT,
+        always=[
+            ("bf16", "DPSGDTrainer", "resnet-50"),
+            *(("channels last", f"{trainer}Trainer", "resnet-50") for trainer in TAKING_CHANNELS_LAST),
+        ],
+    ),
 )
 def test_the_gradient_is_right_and_the_peak_as_estimated(way: str, trainer: str, family: str) -> None:
-    config = small(family, trainer=trainer, **WAYS[way])
+    settings = WAYS.get(way, CHANNELS_LAST)
+    config = small(family, trainer=trainer, **settings)
     found = check_gradient(config)
     assert judge_gradient(found).word == PASS, found
-    is_short = "bf16" in WAYS[way].values()
+    is_short = "bf16" in settings.values()
     assert (found.relative_error_bf16 is None) == (not is_short)
     assert peak(config, is_fake=True) == peak(config, is_fake=False)
 
@@ -93,6 +104,35 @@ def test_adafactor_keeps_a_row_and_a_column() -> None:
     sizes = [sum(p.shape) if p.dim() > 1 else p.numel() for p in parameters]
     held = kept(config, is_fake=True).account.at_peak["optimizer_state"]
     assert held == sum(4 * (size + 1) for size in sizes)
+
+
+def test_channels_last_is_how_images_and_their_weights_are_stored() -> None:
+    config = small("resnet-50", **CHANNELS_LAST)
+    workload = build_workload(config)
+    inputs, _ = next(iter(workload.batches))
+    weights = [p for p in workload.model.parameters() if p.dim() == 4]
+    stored = [tensor.is_contiguous(memory_format=torch.channels_last) for tensor in (inputs, *weights)]
+    assert all(stored)
+    assert workload.changed[-1].startswith("channels_last: images")
+    assert "resnet-50-channels-last" in config.run_name
+    with pytest.raises(ConfigError, match=r"channels_last: got 'True', .*no convolution over images"):
+        build_workload(small("gpt2", **CHANNELS_LAST))
+
+
+def test_the_state_of_8_bit_adamw_is_its_formula() -> None:
+    """Two bytes a number and two float32 a block of 256, from 4,096 numbers on; else two float32 a number."""
+    settings = SMALL["qwen"] | {"workload": "huggingface:qwen", "optimizer": "adamw8bit", "seq_len": 16}
+    config = experiment(**settings, passes="estimate", device="cpu").resolve(cuda_available=False)
+    numbers = [p.numel() for p in build_workload(config).model.parameters()]
+    large = [number for number in numbers if number >= 4096]
+    assert len(numbers) > len(large) > 1
+    of_each = [2 * number + 8 * -(-number // 256) if number in large else 8 * number for number in numbers]
+    found = kept(config, is_fake=True)
+    assert found.account.at_peak["optimizer_state"] == sum(of_each) + 2 * 4 * 256
+    told = assumptions(config, found.result)
+    assert any("state is a formula, that of bitsandbytes" in text for text in told)
+    with pytest.raises(ConfigError, match="optimizer: got 'adamw8bit', allowed: sgd, adamw, adafactor: "):
+        experiment(**settings, device="cpu").resolve(cuda_available=False)
 
 
 def test_what_cannot_be_checkpointed_is_refused_by_name() -> None:

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from dpprof.config.devices import balance_of
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.config.training import ADAFACTOR, ADAMW, SGD
+from dpprof.config.training import ADAFACTOR, ADAMW, ADAMW_8BIT, SGD
+from dpprof.measure.trainers.adamw_8bit import AdamW8bit
 from dpprof.measure.trainers.base import TrainerBase
 from dpprof.measure.workloads.workload import Workload
 from dpprof.vocabulary.parallel import NONE
@@ -21,6 +22,7 @@ _OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
     SGD: torch.optim.SGD,
     ADAMW: torch.optim.AdamW,
     ADAFACTOR: torch.optim.Adafactor,
+    ADAMW_8BIT: AdamW8bit,
 }
 
 
@@ -48,7 +50,7 @@ def clip_rule(config: ExperimentConfig) -> Callable[[Tensor, float], Tensor]:
 def optimizer_of(config: ExperimentConfig) -> tuple[type[torch.optim.Optimizer], dict[str, Any]]:
     """Return the configured optimizer's class and arguments."""
     # torch's own defaults. They depend on the parameters' device, which may differ in an estimate.
-    foreach = config.device == "cuda" and config.optimizer != ADAFACTOR
+    foreach = config.device == "cuda" and config.optimizer in (SGD, ADAMW)
     params: dict[str, Any] = {"lr": config.lr, "foreach": foreach}
     if config.optimizer == SGD:
         params["momentum"] = config.momentum

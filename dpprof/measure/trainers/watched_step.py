@@ -31,13 +31,15 @@ class Trap(NamedTuple):
 class Call(NamedTuple):
     """Call of a module with gradients on: shapes of positional tensors, names of keyword ones.
 
-    `has_flat_rows`: the first tensor, as rows, can be viewed as a column. `in_backward`: by a checkpoint.
+    `has_flat_rows`: the first tensor, as rows, can be viewed as a column. `has_channels_last`: it is an image
+    that `torch.channels_last` stores. `in_backward`: by a checkpoint.
     """
 
     module: nn.Module
     shapes: tuple[tuple[int, ...], ...]
     keywords: tuple[str, ...]
     has_flat_rows: bool
+    has_channels_last: bool
     in_backward: bool
 
 
@@ -112,7 +114,8 @@ class _Watch(TorchDispatchMode):
         shapes = tuple(tuple(tensor.shape) for tensor in tensors)
         keywords = tuple(name for name, value in kwargs.items() if isinstance(value, Tensor))
         flat = not tensors or _has_flat_rows(tensors[0])
-        self.step.calls.append(Call(module, shapes, keywords, flat, self.in_backward))
+        last = bool(tensors) and has_channels_last(tensors[0])
+        self.step.calls.append(Call(module, shapes, keywords, flat, last, self.in_backward))
 
     def _leave(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         self._running.pop()
@@ -151,6 +154,12 @@ def draws(func: Any, given: list[Any]) -> bool:
         return False
     is_attention = any(argument.name == "dropout_p" for argument in func._schema.arguments)
     return not is_attention or any(value for of, value in given if of.name == "dropout_p")
+
+
+def has_channels_last(tensor: Tensor) -> bool:
+    """Tell whether a tensor (B, channels, height, width) is stored with its channels last, and only so."""
+    is_image = tensor.dim() == 4 and not tensor.is_contiguous()
+    return is_image and tensor.is_contiguous(memory_format=torch.channels_last)
 
 
 def _has_flat_rows(tensor: Tensor) -> bool:

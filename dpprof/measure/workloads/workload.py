@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.errors import ConfigError, DpprofError, WorkloadError
 from dpprof.measure.workloads.factory import first_line, load_factory
+from dpprof.measure.workloads.memory_format import ChannelsLast, store_channels_last
 from dpprof.measure.workloads.trainable import choose_trainable
 from dpprof.vocabulary.messages import is_oom
 
@@ -43,13 +44,16 @@ def build_workload(config: ExperimentConfig) -> Workload:
     """Build the configured workload on the configured device, reproducibly.
 
     Raises ConfigError if the factory cannot be found, breaks the contract, or makes a model that cannot train
-    as `train` says; WorkloadError if it raises an error, other than for lack of memory.
+    as `train` or `channels_last` say; WorkloadError if it raises an error, other than for lack of memory.
     """
     torch.manual_seed(config.seed)
     with torch.device(config.device):
         workload = _checked(config.workload, _made(config))
-        changed = (*workload.changed, *choose_trainable(workload.model, config))
-        return workload._replace(changed=changed)
+        changed = [*workload.changed, *choose_trainable(workload.model, config)]
+        if config.channels_last:
+            changed.append(store_channels_last(workload.model))
+            workload = workload._replace(batches=ChannelsLast(workload.batches))
+        return workload._replace(changed=tuple(changed))
 
 
 def checked_batch(batch: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Self
 from dpprof.config.devices import CONTEXT_MIB, DEVICES, NCCL_MIB, WORKSPACE_MIB, Device
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import from_flat
+from dpprof.config.training import ADAMW, ADAMW_8BIT, SGD
 from dpprof.record.ledger import CollectiveRow, LedgerResult, Moved
 from dpprof.record.record import Record
 from dpprof.vocabulary.formats import fixed, size
@@ -226,7 +227,12 @@ def assumptions(config: ExperimentConfig, ledger: LedgerResult) -> list[str]:
         ),
         "attention is the CPU's fused kernel, with the tensors of CUDA's": on_cuda and _CPU_ATTENTION in ran,
         OF_OWN_LOOP: config.trainer == OWN_LOOP,
-        "the optimizer takes its foreach form, the default on CUDA": on_cuda,
+        "the optimizer takes its foreach form, the default on CUDA": on_cuda
+        and config.optimizer in (SGD, ADAMW),
+        "the optimizer's state is a formula, that of bitsandbytes' AdamW8bit: two bytes a number and two "
+        "float32 for each block of 256, or two float32 a number of tensors with fewer than 4,096": (
+            config.optimizer == ADAMW_8BIT
+        ),
         "fragmentation is what a simulation of torch's allocator leaves unused on the smallest device that "
         "runs the steps: with its default settings and one stream": on_cuda and ledger.segments is not None,
         "what the allocator loses to fragmentation is not in it": on_cuda and ledger.segments is None,

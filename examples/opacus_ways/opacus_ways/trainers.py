@@ -25,6 +25,8 @@ _NO_BAG = (
 class DPFunctorchTrainer(DPSGDTrainer):
     """Flat clipping with `grad_sample_mode="functorch"`: `vmap` of modules instead of Opacus's rules."""
 
+    takes_channels_last = True
+
     def wrap_model(self) -> nn.Module:
         """Add hooks that only use `torch.func`."""
         wrapped: nn.Module = GradSampleModule(self.model, force_functorch=True)
@@ -33,9 +35,8 @@ class DPFunctorchTrainer(DPSGDTrainer):
     @classmethod
     def foresee(cls, step: WatchedStep) -> list[Trap]:
         """Leave out the limits of Opacus's rules, and add one of functorch."""
-        found = [
-            trap for trap in super().foresee(step) if trap.name not in ("norm_bias", "bag", "bag_on_fakes")
-        ]
+        of_rules = ("norm_bias", "bag", "bag_on_fakes", "channels_last")
+        found = [trap for trap in super().foresee(step) if trap.name not in of_rules]
         bags = [m for m in step.model.modules() if isinstance(m, nn.EmbeddingBag) and m.weight.requires_grad]
         paths = [step.path(bag) for bag in bags]
         return [*found, *(Trap("bag_under_functorch", _NO_BAG.format(module=path), path) for path in paths)]

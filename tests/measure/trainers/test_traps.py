@@ -155,6 +155,16 @@ def test_a_bag_with_offsets_can_be_measured_and_not_estimated(trainer: str) -> N
 
 
 @pytest.mark.parametrize("trainer", PRIVATE)
+def test_images_with_channels_last_are_refused_though_nothing_fails(trainer: str) -> None:
+    sentence = said("channels_last", module="body.layers.0")
+    for on_fakes in (False, True):
+        error = refusal("images_with_channels_last", trainer, on_fakes=on_fakes)
+        assert str(error) == sentence
+    assert foreseen("images_with_channels_last")[trainer] == [sentence]
+    train("images_with_channels_last", TRAINED[0], on_fakes=False)
+
+
+@pytest.mark.parametrize("trainer", PRIVATE)
 def test_as_many_positions_as_samples_are_seen_in_a_batch_of_another_size(trainer: str) -> None:
     config = dataclasses.replace(configured("positions_t", trainer), seq_len=CONFIG.batch_size)
     with pytest.raises(WorkloadError) as failed:

@@ -6,7 +6,7 @@ are bitwise the same, and memory and traffic to the byte those of Opacus's tutor
 
 import copy
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any, ClassVar
 from unittest.mock import patch
@@ -31,7 +31,7 @@ from dpprof.measure.trainers.opacus.foreseen import (
 )
 from dpprof.measure.trainers.opacus.labels import kept_by_opacus, labelled_within
 from dpprof.measure.trainers.trial_batch import Trial, tried
-from dpprof.measure.trainers.watched_step import Trap, WatchedStep
+from dpprof.measure.trainers.watched_step import Trap, WatchedStep, has_channels_last
 from dpprof.measure.workloads.sampling import num_samples
 from dpprof.vocabulary.loops import GRADIENTS, OUTPUTS
 from dpprof.vocabulary.parallel import DDP, NONE
@@ -51,6 +51,8 @@ class DPSGDTrainer(TrainerBase):
         DDP: DistributedDPOptimizer,
     }
     use_ghost_clipping = False
+    takes_channels_last = False  # `unfold2d` of Opacus's rule for convolutions does not
+    _has_stepped = False
     _trial: Trial | None = None
 
     def __init__(self, model: nn.Module, *args: Any, **more: Any) -> None:
@@ -64,7 +66,8 @@ class DPSGDTrainer(TrainerBase):
         """Try the model first, then do the step.
 
         Raises WorkloadError for a module whose input has as many rows as the batch only by chance: Opacus
-        would take each row for a sample.
+        would take each row for a sample. Raises it, too, for a convolution over images with their channels
+        last, of which Opacus's gradient would be wrong.
         """
         batch_size = num_samples(physical_batches) if self.poisson_sampling else self.batch_size
         if batch_size > 1 and (self._trial is None or self._trial.size == batch_size):
@@ -75,7 +78,9 @@ class DPSGDTrainer(TrainerBase):
                 if batch_size in self._trial.lengths.get((path, "[0][0]"), ()):
                     words = {"module": path, "length": batch_size, "samples": self._trial.size}
                     raise WorkloadError(SENTENCES["shared"].format(**words))
-        super().profile_step(*physical_batches)
+        with nullcontext() if self._has_stepped or self.takes_channels_last else _row_by_row(self.model):
+            super().profile_step(*physical_batches)
+        self._has_stepped = True
 
     def wrap_model(self) -> nn.Module:
         """Add hooks that compute per-sample gradients."""
@@ -202,3 +207,19 @@ def _copy_on_meta(module: nn.Module) -> nn.Module:
             for p in module.parameters()
         }
         return copy.deepcopy(module, on_meta)
+
+
+@contextmanager
+def _row_by_row(model: nn.Module) -> Iterator[None]:
+    """Refuse images that `torch.channels_last` stores, where a convolution gets them."""
+
+    def refuse(path: str, images: object) -> None:
+        if isinstance(images, Tensor) and has_channels_last(images):
+            raise WorkloadError(SENTENCES["channels_last"].format(module=path or "the model"))
+
+    with ExitStack() as stack:
+        for path, module in model.named_modules():
+            if type(module) is nn.Conv2d and any(p.requires_grad for p in module.parameters()):
+                hook = module.register_forward_pre_hook(lambda _, args, path=path: refuse(path, *args[:1]))
+                stack.callback(hook.remove)
+        yield

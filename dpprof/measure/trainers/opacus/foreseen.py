@@ -66,6 +66,9 @@ SENTENCES = {
     "clipped. Remove the hook, and change the loss or the forward instead",
     "buffers": "{module} holds trainable parameters beside buffers ({buffers}), which Opacus does not "
     "support: move one or the other into a module of its own",
+    "channels_last": "{module} gets images whose channels are stored last (torch.channels_last), and Opacus "
+    "reads them as if rows came last: its gradient would be wrong. Leave channels_last out, or train with bk "
+    "or mixed",
     "not_contiguous": "{module} gets ids that are not contiguous, and Ghost Clipping needs contiguous ones: "
     "call .contiguous() on them, as in ids.expand(B, T).contiguous()",
 }
@@ -134,6 +137,7 @@ class Foreseen:
         yield from self._unused()
         yield from self._norm_bias()
         yield from self._embedding_bag()
+        yield from self._channels_last()
         if is_ghost:
             yield from self._called_twice()
             yield from self._not_contiguous()
@@ -224,6 +228,11 @@ class Foreseen:
         for call in self._calls:
             if type(call.module) is nn.Linear and call.shapes and len(call.shapes[0]) not in (2, 3):
                 yield self._trap("dimensions", call.module)
+
+    def _channels_last(self) -> Iterator[Trap]:
+        for call in self._calls:
+            if type(call.module) is nn.Conv2d and call.has_channels_last:
+                yield self._trap("channels_last", call.module)
 
     def _not_contiguous(self) -> Iterator[Trap]:
         for call in self._calls:
