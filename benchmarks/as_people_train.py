@@ -5,9 +5,11 @@
 Weights in bf16, adapters, checkpointing, TF32, Adafactor, and what trains. On the CPU small models are
 trained: their gradient against the naive loop over samples in the same types, and the estimated peak against
 the ledger's. For GPUs larger ones take their steps on the stand-in that lies in FOLDER
-(`phantom/stand_in.py`), whose allocator is torch's, and are estimated. About half an hour on 2 cores.
+(`phantom/stand_in.py`), whose allocator is torch's, and are estimated; its `as_people_train.jsonl` keeps what
+is done. About half an hour on 2 cores.
 """
 
+import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -22,7 +24,7 @@ from trainers import versions_of
 
 from dpprof.config.flat import from_flat
 from dpprof.errors import DpprofError
-from dpprof.measure.experiment import run_experiment
+from dpprof.measure.experiment import PassFailed, run_experiment
 from dpprof.record.figures.verdicts import GRADIENT_CHECK, verdicts
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Record
@@ -107,8 +109,8 @@ def on_cpu(setting: Setting, trainer: str) -> list[str]:
     short = {"warmup_steps": 1, "measured_steps": 2, "passes": "clean,ledger,gradient_check"}
     try:
         found, estimate = experiment(settings | short), experiment(settings | {"passes": "estimate"})
-    except DpprofError as refusal:
-        return [f"refused: {refusal}"[:120], "", ""]
+    except (DpprofError, PassFailed) as refusal:
+        return [f"refused: {refusal.__cause__ or refusal}"[:120], "", ""]
     ledger, gradient = found.ledger, found.gradient_check
     if ledger is None or gradient is None or estimate.ledger is None:
         return ["not measured", "", ""]
@@ -140,12 +142,19 @@ def main() -> None:
     cases: list[Case] = [
         (GPU, setting.how | setting.on_gpu | {"trainer": short_name(trainer)}) for setting, trainer in chosen
     ]
-    with ThreadPoolExecutor(2) as pool:
-        of_gpu = list(pool.map(partial(on_gpu, folder), cases))
-    rows = []
-    for (setting, trainer), cells in zip(chosen, of_gpu, strict=True):
-        print(setting.name, trainer, file=sys.stderr)
-        rows.append([setting.name, short_name(trainer), *on_cpu(setting, trainer), *cells])
+    path = folder / "as_people_train.jsonl"
+    done = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    known = {(name, trainer): cells for name, trainer, cells in done}
+    missing = [
+        (one, case) for one, case in zip(chosen, cases, strict=True) if (one[0].name, one[1]) not in known
+    ]
+    with ThreadPoolExecutor(2) as pool, path.open("a") as out:
+        of_gpu = pool.map(partial(on_gpu, folder), [case for _, case in missing])
+        for ((setting, trainer), _), cells in zip(missing, of_gpu, strict=True):
+            print(setting.name, trainer, file=sys.stderr)
+            known[setting.name, trainer] = [*on_cpu(setting, trainer), *cells]
+            print(json.dumps([setting.name, trainer, known[setting.name, trainer]]), file=out, flush=True)
+    rows = [[one.name, short_name(trainer), *known[one.name, trainer]] for one, trainer in chosen]
     print("# What people train\n")
     print(
         "`python benchmarks/as_people_train.py FOLDER`: settings of fine-tuning with every trainer, "

@@ -143,7 +143,7 @@ def _beside(measured: float, estimated: int) -> list[str]:
 def table(rows: list[Published]) -> str:
     """Measured and estimated side by side."""
     headings = ["what", "allocated, GiB", "estimate", "off", "reserved, GiB", "estimate", "off"]
-    return markdown_table(headings, [row(found) for found in rows], right=1)
+    return markdown_table(headings, [row(found) for found in rows], right=1).rstrip()
 
 
 PAGE = """\
