@@ -1,4 +1,4 @@
-"""What people train, with every trainer: is the gradient right, and the estimate?
+"""Trains as people do, with every trainer: is the gradient right, and the estimate?
 
     python benchmarks/as_people_train.py FOLDER > docs/results/as_people_train.md
 
@@ -22,17 +22,16 @@ import torch
 import transformers
 from trainers import versions_of
 
-from dpprof.config.flat import from_flat
 from dpprof.errors import DpprofError
-from dpprof.measure.experiment import PassFailed, run_experiment
+from dpprof.measure.experiment import PassFailed
 from dpprof.record.figures.verdicts import GRADIENT_CHECK, verdicts
-from dpprof.record.folder import RunFolder
 from dpprof.record.record import Record
 from dpprof.vocabulary.formats import markdown_table
 from dpprof.vocabulary.trainers import DEFAULT_TRAINERS, short_name
 
 sys.path += [str(Path(__file__).parent / "phantom"), str(Path(__file__).parent.parent / "tests")]
 from example_families import SMALL
+from example_runs import measured
 from phantom_matrix import Case, estimated, on_stand_in
 
 GPU = "A100"
@@ -41,7 +40,7 @@ GPT2: dict[str, Any] = {"workload": "huggingface:gpt2"}
 
 
 class Setting(NamedTuple):
-    """What is trained; `on_gpu` says how much of it on the stand-in."""
+    """A training; `on_gpu` says how much of it on the stand-in."""
 
     name: str
     how: dict[str, Any]
@@ -94,11 +93,8 @@ HEADINGS = [
 
 def experiment(settings: dict[str, Any]) -> Record:
     """Run one here."""
-    config = from_flat(settings).resolve(cuda_available=False)
     with TemporaryDirectory() as place:
-        folder = RunFolder(Path(place) / config.run_name)
-        folder.create(config)
-        return run_experiment(config, folder, lambda text: None)
+        return measured(Path(place), **settings)
 
 
 def on_cpu(setting: Setting, trainer: str) -> list[str]:

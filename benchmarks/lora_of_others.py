@@ -1,6 +1,6 @@
 """LoRA that others trained on an A100, beside estimates: docs/results/lora_of_others.md.
 
-    export PYTHONPATH=benchmarks:examples/vmap_trainer
+    export PYTHONPATH=benchmarks:benchmarks/gpu:examples/vmap_trainer
     python benchmarks/lora_of_others.py > docs/results/lora_of_others.md
 
 Two sources: DP-SGD of a model with 7B parameters by Opake's authors, who take per-sample gradients by `vmap`,
@@ -10,18 +10,14 @@ and LoRA without privacy by litgpt's. About 15 minutes on 2 cores.
 import sys
 from dataclasses import replace
 from importlib.metadata import version
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+from estimated import estimated
 from torch import nn
 from vmap_trainer import VMAP, VmapTrainer
 
-from dpprof.config.flat import from_flat
 from dpprof.config.named_trainers import load_named
-from dpprof.measure.experiment import run_experiment
 from dpprof.measure.trainers.standard import StandardTrainer
-from dpprof.record.folder import RunFolder
 from dpprof.vocabulary.formats import markdown_table
 from dpprof.vocabulary.trainers import TRAINERS
 from dpprof.vocabulary.units import GIB
@@ -116,16 +112,9 @@ def of_litgpt(
 
 def estimate(settings: dict[str, Any]) -> tuple[int, int]:
     """Return the bytes allocated and reserved at the peak."""
-    how = {"device": "cuda", "target": "A100-40GB", "passes": "estimate", "savings": False}
     load_named(settings["trainer"])
-    config = from_flat(settings | how).resolve(cuda_available=False)
-    with TemporaryDirectory() as place:
-        folder = RunFolder(Path(place) / config.run_name)
-        folder.create(config)
-        memory = run_experiment(config, folder, lambda text: None).memory
-    assert memory.peak_allocated is not None, "it was estimated"
-    assert memory.peak_reserved is not None, "it was estimated"
-    return memory.peak_allocated, memory.peak_reserved
+    found = estimated(settings | {"target": "A100-40GB"})
+    return found["allocated"], found["reserved"]
 
 
 def row(found: Published) -> list[str]:

@@ -94,7 +94,6 @@ def over_features(layers: Any, x: Tensor) -> Any:
     return layers[0](x.mT).mT
 
 
-# Inputs of an embedding or a linear layer
 def over_images(layers: Any, x: Tensor) -> Any:
     """A convolution whose channels are the tokens."""
     images = x.unflatten(2, (2, -1)).contiguous(memory_format=torch.channels_last)
@@ -102,6 +101,7 @@ def over_images(layers: Any, x: Tensor) -> Any:
 
 
 images_with_channels_last = calling(over_images, lambda: nn.Conv2d(4, 4, 3, padding=1))
+# Inputs of an embedding or a linear layer
 positions_t = calling(lambda layers, x: x + layers[0](places(x)), embedding)
 positions_1t = calling(lambda layers, x: x + layers[0](places(x)[None]), embedding)
 positions_expanded = calling(lambda layers, x: x + layers[0](places(x).expand(x.shape[:2])), embedding)

@@ -15,4 +15,4 @@ for side in before now; do
     python -m pip install --quiet "${!side}"
     dpprof estimate --runs-dir "$runs" --sweep-name "$side" "$@"
 done
-dpprof compare "$runs/now" --baseline "$runs/before" --fail-above 2% --output "${PAGE:-memory.html}"
+dpprof compare "$runs/now" --baseline "$runs/before" --fail-above 2% --output memory.html
