@@ -3,10 +3,10 @@
     python benchmarks/as_people_train.py FOLDER > docs/results/as_people_train.md
 
 Weights in bf16, adapters, checkpointing, TF32, Adafactor, and what trains. On the CPU small models are
-trained: their gradient against the naive loop over samples in the same types, and the estimated peak against
-the ledger's. For GPUs larger ones take their steps on the stand-in that lies in FOLDER
-(`phantom/stand_in.py`), whose allocator is torch's, and are estimated; its `as_people_train.jsonl` keeps what
-is done. About half an hour on 2 cores.
+trained: their gradient against the naive loop over samples in the same types, and the peaks of the estimate
+and the ledger against that of torch's allocator. For GPUs larger ones take their steps on the stand-in that
+lies in FOLDER (`phantom/stand_in.py`), whose allocator is torch's, and are estimated; its
+`as_people_train.jsonl` keeps what is done. About half an hour on 2 cores.
 """
 
 import json
@@ -83,6 +83,7 @@ HEADINGS = [
     "trainer",
     "gradient",
     "peak, CPU, bytes",
+    "ledger",
     "estimate",
     "allocated, GPU, MiB",
     "estimate, %",
@@ -98,18 +99,18 @@ def experiment(settings: dict[str, Any]) -> Record:
 
 
 def on_cpu(setting: Setting, trainer: str) -> list[str]:
-    """The gradient's verdict, the peak, and how far off the estimate is."""
+    """The gradient's verdict, the allocator's peak, and how far off the ledger and the estimate are."""
     family = setting.how.get("workload", "").removeprefix("huggingface:")
     small = SMALL[family] if family else {}
     settings = small | setting.how | {"trainer": trainer, "batch_size": 3, "seq_len": 16, "device": "cpu"}
-    short = {"warmup_steps": 1, "measured_steps": 2, "passes": "clean,ledger,gradient_check"}
+    short = {"warmup_steps": 1, "measured_steps": 2, "passes": "clean,memory,ledger,gradient_check"}
     try:
         found, estimate = experiment(settings | short), experiment(settings | {"passes": "estimate"})
     except (DpprofError, PassFailed) as refusal:
-        return [f"refused: {refusal.__cause__ or refusal}"[:120], "", ""]
-    ledger, gradient = found.ledger, found.gradient_check
-    if ledger is None or gradient is None or estimate.ledger is None:
-        return ["not measured", "", ""]
+        return [f"refused: {refusal.__cause__ or refusal}"[:120], "", "", ""]
+    memory, ledger, gradient = found.memory, found.ledger, found.gradient_check
+    if memory is None or ledger is None or gradient is None or estimate.ledger is None:
+        return ["not measured", "", "", ""]
     verdict = verdicts(found)[GRADIENT_CHECK].word
     errors = {
         name.removeprefix("relative_error_"): value
@@ -117,7 +118,9 @@ def on_cpu(setting: Setting, trainer: str) -> list[str]:
         if name.startswith("relative_error_") and value is not None
     }
     shown = ", ".join(f"{way} {error:.0e}" for way, error in errors.items())
-    return [f"{verdict}: {shown}", f"{ledger.peak:,}", f"{estimate.ledger.peak - ledger.peak:+,}"]
+    peak = memory.peak_allocated
+    others = [f"{one.peak - peak:+,}" for one in (ledger, estimate.ledger)]
+    return [f"{verdict}: {shown}", f"{peak:,}", *others]
 
 
 def on_gpu(folder: Path, case: Case) -> list[str]:
@@ -158,8 +161,9 @@ def main() -> None:
     )
     print(
         "**CPU**: two layers, batch 3, sequence 16. Gradient: the relative error against a naive loop over "
-        "samples, in float64, float32 and as the run computes. Estimate: its peak less the ledger's, in "
-        "bytes.\n"
+        "samples, in float64, float32 and as the run computes. Peak: that of torch's allocator; ledger and "
+        "estimate: their peaks less that, in bytes. The ledger does not see what an operator takes within "
+        "itself; the estimate does.\n"
     )
     print(
         f"**GPU**: an {GPU} that was not there. `llama-1b` with batch 2, `gpt2` and `small` with batch 4, "

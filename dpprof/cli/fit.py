@@ -23,6 +23,7 @@ def fit(asked: Asked) -> None:
     \b
     dpprof fit --target H100 --seq-lens 512,1024       # 1b, all trainers
     dpprof fit --target A100-40GB --logical-batch 4096 --precisions fp32,bf16
+    dpprof fit --target A100-40GB --workload huggingface:gpt2 --train lora --weights-dtype bf16
     dpprof fit --target T4 --parallel fsdp2 --along world_size --trainers bk
     dpprof fit --device cpu --device-memory-gib 0.5 --verify true
     """
@@ -49,6 +50,7 @@ def fit(asked: Asked) -> None:
     workers = asked.at_a_time(first)
 
     from dpprof.drive.fit import Fit
+    from dpprof.findings.fit import limit_in_words
     from dpprof.pages.fit import page, write_fit
 
     name, searched = grid.config.sweep_name, grid.experiments
@@ -57,6 +59,7 @@ def fit(asked: Asked) -> None:
     with asked.begun(planned, "fit", is_counted=False) as progress:
         count = counted(len(searched), "search", "searches")
         progress.say(f"{planned.name}: {count} {asked.on_fake_tensors(workers)}")
+        progress.say(f"what fits needs at most {limit_in_words(first, own)}")
         run(planned, progress)
         if not planned.interrupted:
             progress.show(page(planned.name, planned.answers, own))

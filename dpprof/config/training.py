@@ -16,7 +16,7 @@ from dpprof.errors import ConfigError, DpprofError, refuse
 from dpprof.json_files import read_json
 from dpprof.vocabulary.huggingface import CAUSAL_LM, CLASSIFICATION, CONFIG_FILE, FAMILIES, NAMED_HELP, Family
 from dpprof.vocabulary.loops import LOOPS
-from dpprof.vocabulary.parallel import NONE, PARALLEL
+from dpprof.vocabulary.parallel import FSDP2, NONE, PARALLEL
 from dpprof.vocabulary.precision import BF16, FP32, TF32
 from dpprof.vocabulary.settings import assignments, fields, parse, setting
 from dpprof.vocabulary.trainable import (
@@ -232,6 +232,8 @@ class TrainingConfig:
             raise refuse("parallel", self.parallel, f"{' or '.join(ways)} with {short_name(self.trainer)}")
         if self.parallel != NONE and self.poisson_sampling:
             raise refuse("parallel", self.parallel, "none with poisson_sampling=true")
+        if self.parallel == FSDP2 and self.optimizer == ADAFACTOR:
+            raise refuse("optimizer", ADAFACTOR, "another with fsdp2: torch's cannot step sharded parameters")
 
     def _refused_workload(self) -> ConfigError:
         return refuse("workload", self.workload, f"{', '.join(_LISTED)} or package.module:factory")

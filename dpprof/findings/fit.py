@@ -17,9 +17,10 @@ from dpprof.vocabulary.grouping import grouped
 from dpprof.vocabulary.parallel import NONE
 from dpprof.vocabulary.precision import precision_in_words
 from dpprof.vocabulary.trainers import short_name, trainer_info
-from dpprof.vocabulary.units import MIB, ms
+from dpprof.vocabulary.units import GIB, MIB, ms
 
 _NOT_SEARCHED = "not searched"
+_EACH = "each at its own largest batch"
 SIZES = {"batch_size": "batch", "seq_len": "sequence", WORLD_SIZE: "ranks"}
 
 
@@ -106,7 +107,8 @@ def _row(answer: Answer, fit: FitConfig, model: str) -> dict[str, Any]:
         at_once = answer.size * config.world_size
         samples = fit.logical_batch or at_once
         time = logical_predicted_s(best.config, ledger, samples) if best and ledger and at_once else None
-        row["ms_per_sample"] = None if time is None else ms(time.seconds) / samples
+        each = [None] * 3 if time is None else [ms(seconds) / samples for seconds in time]
+        row |= dict(zip(("ms_per_sample", "least_ms_per_sample", "most_ms_per_sample"), each, strict=True))
         if fit.logical_batch:
             row["physical_steps"] = math.ceil(fit.logical_batch / at_once) if at_once else None
             row |= {f"logical_{name}": s for name, s in time._asdict().items()} if time else {}
@@ -160,18 +162,28 @@ def has(found: Sequence[dict[str, Any]], name: str) -> bool:
 
 
 def answer_of(config: ExperimentConfig, fit: FitConfig, found: Sequence[dict[str, Any]]) -> str:
-    """Say in a sentence what the table's sizes are."""
+    """Say what the table's sizes are, and of which training."""
     open_ones = [row["is_at_least"] for row in found if not row["failure"]]
     headroom = f" with {fit.headroom} of its memory free" if fit.usable < 1 else ""
     device = f"{device_name(config)}{headroom}"
+    checkpointed = ", with activation checkpointing" if config.activation_checkpointing else ""
+    optimizer = f"The optimizer is {config.optimizer}{checkpointed}."
     if fit.along == WORLD_SIZE:
         return (
             f"The fewest ranks whose training step fits {device}, one on each device, the model in shards; "
-            "with one fewer it does not."
+            f"with one fewer it does not. {optimizer}"
         )
     ranks = "" if config.world_size == 1 else f" on each of {config.world_size} ranks"
     larger = "" if open_ones and all(open_ones) else "; the next larger one does not"
-    return f"The largest {size_name(config, fit)} whose training step fits {device}{ranks}{larger}."
+    return (
+        f"The largest {size_name(config, fit)} whose training step fits {device}{ranks}{larger}. {optimizer}"
+    )
+
+
+def limit_in_words(config: ExperimentConfig, fit: FitConfig) -> str:
+    """Say how much memory a size may need, `37.43 GiB: A100-40GB (39.4 GiB) less 5%`. A device is given."""
+    less = f": {device_name(config)} less {fit.headroom}" if fit.usable < 1 else f": {device_name(config)}"
+    return f"{gib_words((capacity_bytes(config) or 0) * fit.usable / GIB)} GiB{less}"
 
 
 def precision_of(row: dict[str, Any]) -> str:
@@ -194,9 +206,10 @@ def first_choices(found: Sequence[dict[str, Any]]) -> Iterator[str]:
             is_known = all(trainer_info(row["trainer"]).times_standard for row in close)
             fastest = ", and it was the fastest of them where all were measured (on a CPU)" * is_known
             doubt = f"within {100 * BOUNDS_DOUBT:.0f} %, too close to call"
-            yield f"{text}the predicted times of {names} for a sample are {doubt}{fastest}."
+            yield f"{text}the predicted times of {names} for a sample, {_EACH}, are {doubt}{fastest}."
         elif len(rows) > 1:
-            yield f"{text}by predicted time for a sample it is the fastest of {len(rows)} private trainers."
+            fastest = f"it is the fastest of {len(rows)} private trainers"
+            yield f"{text}by predicted time for a sample, {_EACH}, {fastest}."
 
 
 def explained(config: ExperimentConfig, fit: FitConfig, found: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -217,8 +230,8 @@ def explained(config: ExperimentConfig, fit: FitConfig, found: Sequence[dict[str
         )
     elif fit.along == "batch_size":
         yield (
-            "If you draw Poisson-sampled batches and do not split them, draw `expected batch` samples on "
-            f"average: at most a share {tail:g} of the steps then exceed the largest batch."
+            "`expected batch` is for Poisson-sampled batches that are not split: with that many samples on "
+            f"average, at most {tail:g} of the steps exceed the largest batch."
         )
     if any(row.get("round_batch_size") not in (None, row[found_name(fit)] or 0) for row in found):
         yield "Train with the size in brackets: it is round, and kernels are made for such sizes."
@@ -228,7 +241,10 @@ def explained(config: ExperimentConfig, fit: FitConfig, found: Sequence[dict[str
             "memory includes what gradient accumulation needs."
         )
     if has(found, "ms_per_sample"):
-        yield "Times are predicted from measured times of operators; no step was measured."
+        yield (
+            "Times are predicted from measured times of operators, with the least and the most that they may "
+            "be; no step was measured."
+        )
     if fit.verify:
         yield "The measured columns come from three steps each, in fresh processes."
     if has(found, "doubt_gib"):

@@ -57,7 +57,7 @@ def _columns(is_poisson: bool, size: str, fit: FitConfig, found: Sequence[dict[s
         (of_fit.has(found, "doubt_gib"), ("in doubt GiB", of_fit.gib_words, "doubt_gib")),
         (fit.along == "batch_size" and not is_poisson, ("expected batch", figure, "expected")),
         (bool(fit.logical_batch), (f"steps for {fit.logical_batch:,}", figure, "steps")),
-        (is_timed and not is_logical, ("predicted ms / sample", number, "ms_per_sample")),
+        (is_timed and not is_logical, ("predicted ms / sample", str, "a sample")),
         (is_logical, ("predicted [s]", number, "logical_seconds")),
         (is_logical, ("least [s]", number, "logical_least")),
         (is_logical, ("most [s]", number, "logical_most")),
@@ -77,10 +77,12 @@ def _told(row: dict[str, Any], fit: FitConfig) -> dict[str, Any]:
     largest += f" ({rounded:,})" if rounded != size else ""
     fewer = " or fewer" if is_open and steps and steps > 1 else ""
     limits = row["limiting_phase"]
+    time, least, most = (row.get(f"{name}ms_per_sample") for name in ("", "least_", "most_"))
     return {
         "trainer": TrainerName(row["trainer"]),
         "precision": of_fit.precision_of(row),
         "limited by": f"{words(row['limiting_category'])} in {limits}" if limits else "",
+        "a sample": "" if time is None else f"{number(time)} ({number(least)} to {number(most)})",
         "size": "failed" if size is None else "none fits" if size == 0 else largest,
         "expected": "" if expected is None else number(expected) + (" or more" if is_open else ""),
         "steps": "" if steps is None else f"{steps:,}{fewer}",

@@ -30,6 +30,10 @@ def test_an_estimate_needs_no_cuda() -> None:
             {"poisson_sampling": True, "accumulation_steps": 2, "how": EstimatingConfig()},
             "accumulation_steps: got '2', allowed: 1 with poisson_sampling=true",
         ),
+        (
+            {"parallel": "fsdp2", "optimizer": "adafactor"},
+            "optimizer: got 'adafactor', allowed: another with fsdp2: torch's cannot step sharded parameters",
+        ),
     ],
 )
 def test_parts_that_do_not_go_together(settings: dict[str, Any], message: str) -> None:

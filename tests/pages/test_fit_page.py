@@ -10,12 +10,13 @@ from scipy.stats import poisson
 
 from dpprof.config.entry_points import FitConfig
 from dpprof.config.estimating import EstimatingConfig
-from dpprof.findings.fit import Answer, expected_batch, first_choices, rows
+from dpprof.findings.fit import Answer, expected_batch, first_choices, limit_in_words, rows
 from dpprof.pages import markdown
 from dpprof.pages.fit import page
 from dpprof.record.figures.results import Result
 from dpprof.record.ledger import TrafficRow
 from dpprof.record.record import PassOutcome, PassStatus
+from dpprof.vocabulary.formats import number
 
 
 @pytest.mark.parametrize("largest", [1, 8, 57, 4000])
@@ -114,6 +115,16 @@ def test_models_are_told_apart_in_the_table() -> None:
     assert names == ["pkg:make tiny", "pkg:make small", "1b-hidden64-layers2"]
 
 
+def test_the_optimizer_and_checkpointing_are_told_with_the_answer() -> None:
+    assert "The optimizer is sgd." in text_of([answer(64, is_open=False)], FitConfig())
+    found = answer(64, is_open=False)
+    config = dataclasses.replace(found.config, optimizer="adamw", activation_checkpointing=True)
+    text = text_of([dataclasses.replace(found, config=config)], FitConfig())
+    assert "The optimizer is adamw, with activation checkpointing." in text
+    assert limit_in_words(found.config, FitConfig()) == "1.90 GiB: 2.0 GiB less 5%"
+    assert limit_in_words(found.config, FitConfig(headroom="0%")) == "2.00 GiB: 2.0 GiB"
+
+
 def test_the_precision_is_told_with_the_type_of_the_weights() -> None:
     found = dataclasses.replace(answer(64, is_open=False), weights_dtype="bf16")
     (row,) = rows([found], FitConfig())
@@ -135,10 +146,14 @@ def test_the_trainer_to_start_with_is_named_for_each_sequence() -> None:
     )
     clear = [row(standard, 1.0), row(flat, 3.0), row(ghost, None), row(bk, 1.5)]
     (text,) = first_choices(clear)
-    assert text == "Start with bk: by predicted time for a sample it is the fastest of 2 private trainers."
+    assert text == (
+        "Start with bk: by predicted time for a sample, each at its own largest batch, it is the fastest of 2 "
+        "private trainers."
+    )
     (text,) = first_choices([row(flat, 1.0), row(bk, 1.19)])
     assert text.startswith(
-        "Start with bk: the predicted times of flat and bk for a sample are within 20 %, too"
+        "Start with bk: the predicted times of flat and bk for a sample, each at its own largest batch, are "
+        "within 20 %, too"
     )
     found = list(first_choices([*clear, row(flat, 3.0, 64), row(bk, 4.0, 64)]))
     assert [text.partition(":")[0] for text in found] == [
@@ -170,3 +185,9 @@ def test_a_logical_batch_has_a_time_on_a_named_device_alone() -> None:
     text = text_of([answer(100, is_open=False, target="H200")], fit)
     assert "predicted [s]" in text
     assert "predicted from measured times of operators" in text
+    alone = [answer(100, is_open=False, target="H200")]
+    (row,) = rows(alone, FitConfig())
+    time, least, most = (row[f"{name}ms_per_sample"] for name in ("", "least_", "most_"))
+    assert time == pytest.approx(0.02)
+    assert least <= time <= most
+    assert f"{number(time)} ({number(least)} to {number(most)})" in text_of(alone, FitConfig())
