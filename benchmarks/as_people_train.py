@@ -31,7 +31,7 @@ from dpprof.vocabulary.trainers import DEFAULT_TRAINERS, short_name
 
 sys.path += [str(Path(__file__).parent / "phantom"), str(Path(__file__).parent.parent / "tests")]
 from example_families import SMALL
-from example_runs import measured
+from example_runs import known, measured
 from phantom_matrix import Case, estimated, on_stand_in
 
 GPU = "A100"
@@ -108,9 +108,7 @@ def on_cpu(setting: Setting, trainer: str) -> list[str]:
         found, estimate = experiment(settings | short), experiment(settings | {"passes": "estimate"})
     except (DpprofError, PassFailed) as refusal:
         return [f"refused: {refusal.__cause__ or refusal}"[:120], "", "", ""]
-    memory, ledger, gradient = found.memory, found.ledger, found.gradient_check
-    if memory is None or ledger is None or gradient is None or estimate.ledger is None:
-        return ["not measured", "", "", ""]
+    gradient = known(found.gradient_check)
     verdict = verdicts(found)[GRADIENT_CHECK].word
     errors = {
         name.removeprefix("relative_error_"): value
@@ -118,8 +116,8 @@ def on_cpu(setting: Setting, trainer: str) -> list[str]:
         if name.startswith("relative_error_") and value is not None
     }
     shown = ", ".join(f"{way} {error:.0e}" for way, error in errors.items())
-    peak = memory.peak_allocated
-    others = [f"{one.peak - peak:+,}" for one in (ledger, estimate.ledger)]
+    peak = known(known(found.memory).peak_allocated)
+    others = [f"{known(one.ledger).peak - peak:+,}" for one in (found, estimate)]
     return [f"{verdict}: {shown}", f"{peak:,}", *others]
 
 

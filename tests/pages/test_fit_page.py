@@ -147,8 +147,8 @@ def test_the_trainer_to_start_with_is_named_for_each_sequence() -> None:
     clear = [row(standard, 1.0), row(flat, 3.0), row(ghost, None), row(bk, 1.5)]
     (text,) = first_choices(clear)
     assert text == (
-        "Start with bk: by predicted time for a sample, each at its own largest batch, it is the fastest of 2 "
-        "private trainers."
+        "Start with bk: by predicted time for a sample, each at its own largest batch, it is the fastest of "
+        "2 private trainers."
     )
     (text,) = first_choices([row(flat, 1.0), row(bk, 1.19)])
     assert text.startswith(
