@@ -20,36 +20,37 @@ from dpprof import __version__
 HERE = Path(__file__).parent
 ESTIMATES = HERE / "estimates.json"
 TARGET = "H100"
+# The allocator of torch 2.11, which the GPU's machine has, takes the free block at the lowest address.
+_THERE = {"target": TARGET, "oldest_first": False}
 _WORKERS = 2
 
 
 def main() -> None:
     """Estimate both plans, and write the file."""
     rows: dict[str, Any] = {}
-    for device, target in (("cpu", None), ("cuda", TARGET)):
+    for device, there in (("cpu", {}), ("cuda", _THERE)):
         plan = plan_for(device)
         experiments = {each.name: each for each in (*plan.memory, *plan.times) if each.share is None}
-        rows |= dict(estimated(experiments.values(), device, target))
+        rows |= dict(estimated(experiments.values(), device, there))
     found = {"target": TARGET, "dpprof": __version__, "torch": _torch_version(), "rows": rows}
     ESTIMATES.write_text(json.dumps(found, indent=1) + "\n")
 
 
 def estimated(
-    experiments: Iterable[Experiment], device: str, target: str | None
+    experiments: Iterable[Experiment], device: str, there: dict[str, Any]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each experiment's name and estimate, for a listed GPU or by a file of times."""
+    """Yield each experiment's name and estimate; `there` has the target, a listed GPU or a file of times."""
     chosen = list(experiments)
     shares = [chosen[number::_WORKERS] for number in range(_WORKERS)]
     with ThreadPoolExecutor(_WORKERS) as pool:
         for part, answers in zip(
-            shares, pool.map(lambda part: _answers(part, device, target), shares), strict=True
+            shares, pool.map(lambda part: _answers(part, device, there), shares), strict=True
         ):
             yield from zip((each.name for each in part), answers, strict=True)
 
 
-def _answers(part: Sequence[Experiment], device: str, target: str | None) -> list[dict[str, Any]]:
-    how = {"device": device} | ({"target": target} if target else {})
-    lines = [json.dumps(each.values | how | {"limit_s": 300}) for each in part]
+def _answers(part: Sequence[Experiment], device: str, there: dict[str, Any]) -> list[dict[str, Any]]:
+    lines = [json.dumps(each.values | {"device": device, "limit_s": 300} | there) for each in part]
     command = [sys.executable, "-W", "ignore", str(HERE / "estimated.py")]
     done = subprocess.run(
         command,

@@ -85,7 +85,7 @@ def _predicted(results: Results, plan: Plan) -> Iterator[Times]:
 
 
 def _estimates(measured: list[Experiment], device: str, target: str | None) -> dict[str, Any]:
-    return dict(estimated(measured, device, target)) if target and measured else {}
+    return dict(estimated(measured, device, {"target": target})) if target and measured else {}
 
 
 def _spread(values: list[float]) -> float:

@@ -2,12 +2,15 @@
 
 Follows c10/cuda/CUDACachingAllocator.cpp of torch 2.13, for one stream. Small blocks, of up to 1 MiB, lie in
 segments of 2 MiB; larger ones in segments of 20 MiB or more. A block is the best fit among the free ones of
-its pool, and is split only if enough is left: a large block keeps a rest of up to 1 MiB. Free neighbours
-merge. If the device has no room for a segment, unused segments are given back first.
+its pool: of several, that in the oldest segment, or before torch 2.13 that at the lowest address. It is split
+only if enough is left: a large block keeps a rest of up to 1 MiB. Free neighbours merge. If the device has no
+room for a segment, unused segments are given back first.
 """
 
 from bisect import bisect_left, insort
 from dataclasses import dataclass
+
+import torch
 
 from dpprof.config.devices import BLOCK_BYTES
 from dpprof.vocabulary.units import MIB
@@ -17,6 +20,7 @@ _SMALL_SEGMENT, _LARGE_SEGMENT = 2 * MIB, 20 * MIB
 # From this size on, a block gets a segment of its own, of whole 2 MiB.
 _OWN_SEGMENT = 10 * MIB
 _WITHOUT_END = 1 << 60
+OLDEST_FIRST: bool = torch.__version__ >= (2, 13)
 
 
 class DeviceFull(Exception):
@@ -60,18 +64,22 @@ class CachingAllocator:
     """Hands out blocks of a device with `capacity` bytes (None: without end). Sizes are in bytes.
 
     `allocated` sums the blocks in use and `reserved` the segments, which may be `expandable` (a setting of
-    `PYTORCH_CUDA_ALLOC_CONF`).
+    `PYTORCH_CUDA_ALLOC_CONF`). `oldest_first` says which of the free blocks of one size is taken (None: the
+    one that this torch takes).
     """
 
-    def __init__(self, capacity: int | None = None, *, expandable: bool = False) -> None:
+    def __init__(
+        self, capacity: int | None = None, *, expandable: bool = False, oldest_first: bool | None = None
+    ) -> None:
         self._capacity = _WITHOUT_END if capacity is None else capacity
         self._expandable = expandable
+        self._oldest_first = OLDEST_FIRST if oldest_first is None else oldest_first
         self.allocated = self.reserved = 0
         # Free blocks of large and of small segments, by size, then address.
         self._free: _Pools = ([], [])
         # Parts of expandable segments that lack memory, by address.
         self._unmapped: _Pools = ([], [])
-        self._lowest_address = 1 << 62
+        self._lowest_address = self._highest_address = 1 << 62
 
     def allocate(self, num_bytes: int) -> Block:
         """Return a block of at least so many bytes. Raises DeviceFull."""
@@ -117,7 +125,14 @@ class CachingAllocator:
         return Block(self._addresses(segment), segment, is_small)
 
     def _addresses(self, size: int) -> int:
-        """Return the first of so many addresses below all others, where an H100's driver (580) had them."""
+        """Return the first of so many addresses that no segment has.
+
+        Below all others, where an H100's driver (580) had them; above, where the oldest segment comes first.
+        """
+        if self._oldest_first:
+            first = _whole(self._highest_address, _LARGE_SEGMENT)
+            self._highest_address = first + size
+            return first
         self._lowest_address = (self._lowest_address - size) // _LARGE_SEGMENT * _LARGE_SEGMENT
         return self._lowest_address
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from dpprof.measure.passes.caching_allocator import CachingAllocator, DeviceFull
 from dpprof.vocabulary.units import MIB
@@ -32,20 +33,10 @@ ON_AN_H100: list[tuple[str, int, int]] = json.loads(
 )
 
 
-class Rising(CachingAllocator):
-    """The stand-in for a device had each segment above the ones before."""
-
-    highest = 0
-
-    def _addresses(self, size: int) -> int:
-        first = self.highest
-        self.highest += -(-size // (20 * MIB)) * 20 * MIB
-        return first
-
-
 def replay(asked: dict[str, Any]) -> dict[str, Any]:
     """Answer as `benchmarks/phantom/replay.py` has torch answer."""
-    allocator = Rising(asked["capacity"] * MIB or None, expandable="expandable_segments" in asked["conf"])
+    expandable = "expandable_segments" in asked["conf"]
+    allocator = CachingAllocator(asked["capacity"] * MIB or None, expandable=expandable, oldest_first=True)
     held: dict[int, Any] = {}
     levels = []
     is_full = False
@@ -71,7 +62,7 @@ def test_every_answer_is_torchs(asked: dict[str, Any]) -> None:
 
 def test_every_address_is_that_on_an_h100(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the segments where the driver put them."""
-    allocator = CachingAllocator()
+    allocator = CachingAllocator(oldest_first=False)
     segments = iter([(512 * at, size) for what, at, size in ON_AN_H100 if what == "segment"])
 
     def given(size: int) -> int:
@@ -92,9 +83,9 @@ def test_every_address_is_that_on_an_h100(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_segments_lie_where_so_much_is_reserved_as_on_an_h100() -> None:
-    """With the segments where the simulation puts them. Rising addresses need one more of 126 MiB."""
+    """With the segments where the simulation puts them. The oldest first would need one more of 126 MiB."""
     reserved = []
-    for allocator in (CachingAllocator(), Rising()):
+    for allocator in (CachingAllocator(oldest_first=oldest_first) for oldest_first in (False, True)):
         held: dict[int, Any] = {}
         for what, at, size in ON_AN_H100:
             if what == "allocate":
@@ -104,6 +95,20 @@ def test_segments_lie_where_so_much_is_reserved_as_on_an_h100() -> None:
         reserved.append(allocator.reserved)
     on_an_h100 = sum(size for what, _, size in ON_AN_H100 if what == "segment")
     assert reserved == [on_an_h100, on_an_h100 + 126 * MIB]
+
+
+def test_of_free_blocks_of_one_size_the_oldest_segments_come_first() -> None:
+    """Or those at the lowest address, where the first segment is the highest. As torch 2.13 and 2.11 do."""
+    found = {}
+    for oldest_first in (True, False):
+        allocator = CachingAllocator(oldest_first=oldest_first)
+        blocks = [allocator.allocate(2 * MIB) for _ in range(20)]  # ten to a segment
+        places = {block.address: index for index, block in enumerate(blocks)}
+        for index in (7, 11, 1, 15, 5, 17):
+            allocator.free(blocks[index])
+        found[oldest_first] = [places[allocator.allocate(2 * MIB).address] for _ in range(6)]
+    assert found == {True: [1, 5, 7, 11, 15, 17], False: [11, 15, 17, 1, 5, 7]}
+    assert CachingAllocator()._oldest_first == (torch.__version__ >= (2, 13))
 
 
 def test_some_answers_have_retries_and_some_end_out_of_memory() -> None:
