@@ -344,7 +344,7 @@ def browser() -> Iterator[Any]:
 @pytest.fixture
 def page(browser: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
     opened = browser.new_page(viewport={"width": 1400, "height": 900})
-    opened.set_default_timeout(30_000)
+    opened.set_default_timeout(90_000)
     yield opened
     opened.screenshot(path=SCREENSHOTS / f"{request.node.name}.png")
     opened.close()

@@ -105,7 +105,7 @@ def compared(swept: Path, mlflow_ui: str, browser: Any) -> Iterator[Any]:
     """The page behind the link in the sweep's description, which opens in a tab of its own."""
     parent = runs_of(swept)["grid é"]
     context = browser.new_context(viewport={"width": 1600, "height": 1500})
-    context.set_default_timeout(60_000)
+    context.set_default_timeout(90_000)
     page = context.new_page()
     page.goto(f"{mlflow_ui}/#/experiments/{parent.info.experiment_id}/runs/{parent.info.run_id}")
     with context.expect_page() as opened:

@@ -20,7 +20,7 @@ _SMALL_SEGMENT, _LARGE_SEGMENT = 2 * MIB, 20 * MIB
 # From this size on, a block gets a segment of its own, of whole 2 MiB.
 _OWN_SEGMENT = 10 * MIB
 _WITHOUT_END = 1 << 60
-OLDEST_FIRST: bool = torch.__version__ >= (2, 13)
+OLDEST_FIRST = torch.__version__ >= "2.13"  # a TorchVersion compares as versions do
 
 
 class DeviceFull(Exception):

@@ -108,7 +108,7 @@ def test_of_free_blocks_of_one_size_the_oldest_segments_come_first() -> None:
             allocator.free(blocks[index])
         found[oldest_first] = [places[allocator.allocate(2 * MIB).address] for _ in range(6)]
     assert found == {True: [1, 5, 7, 11, 15, 17], False: [11, 15, 17, 1, 5, 7]}
-    assert CachingAllocator()._oldest_first == (torch.__version__ >= (2, 13))
+    assert CachingAllocator()._oldest_first == (torch.__version__ >= "2.13")
 
 
 def test_some_answers_have_retries_and_some_end_out_of_memory() -> None:
