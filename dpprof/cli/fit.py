@@ -1,6 +1,7 @@
 """`dpprof fit`: find the largest batch or sequence that fits a device's memory."""
 
 import dataclasses
+from collections.abc import Iterable
 
 from dpprof.cli.command import Asked, run, running_command
 from dpprof.config.entry_points import ACCUMULATING, WORLD_SIZE, FitConfig
@@ -41,12 +42,8 @@ def fit(asked: Asked) -> None:
     )
     first = next(iter(grid.experiments.values()))
     _check(own, first, asked)
-    for experiment in grid.experiments.values() if own.logical_batch else ():
-        try:
-            dataclasses.replace(experiment, accumulation_steps=ACCUMULATING)
-        except ConfigError as error:
-            words = f"{own.logical_batch} takes several physical batches; {error}"
-            raise ConfigError(f"logical_batch: {words}") from None
+    if own.logical_batch:
+        _check_accumulation(own, grid.experiments.values())
     workers = asked.at_a_time(first)
 
     from dpprof.drive.fit import Fit
@@ -64,6 +61,16 @@ def fit(asked: Asked) -> None:
         if not planned.interrupted:
             progress.show(page(planned.name, planned.answers, own))
             progress.say(f"searched for {progress.duration}; {planned.folder.path}/fit.html has all of it")
+
+
+def _check_accumulation(own: FitConfig, experiments: Iterable[ExperimentConfig]) -> None:
+    """Raise ConfigError if one cannot take a logical batch in several physical ones."""
+    for experiment in experiments:
+        try:
+            dataclasses.replace(experiment, accumulation_steps=ACCUMULATING)
+        except ConfigError as error:
+            words = f"{own.logical_batch} takes several physical batches; {error}"
+            raise ConfigError(f"logical_batch: {words}") from None
 
 
 def _check(own: FitConfig, experiment: ExperimentConfig, asked: Asked) -> None:
