@@ -24,7 +24,7 @@ def fit(asked: Asked) -> None:
     \b
     dpprof fit --target H100 --seq-lens 512,1024       # 1b, all trainers
     dpprof fit --target A100-40GB --logical-batch 4096 --precisions fp32,bf16
-    dpprof fit --target A100-40GB --workload huggingface:gpt2 --train lora --weights-dtype bf16
+    dpprof fit --target A100-40GB --workload huggingface:gpt2 --train lora
     dpprof fit --target T4 --parallel fsdp2 --along world_size --trainers bk
     dpprof fit --device cpu --device-memory-gib 0.5 --verify true
     """

@@ -78,7 +78,7 @@ def test_what_makes_it_fit_comes_first() -> None:
         "the lean loop",
     ]
     assert data["together"] is None
-    assert data["answer"].startswith("It does not fit 1.8 GiB with 35% kept free: it needs 1.7 GiB")
+    assert data["answer"].startswith("It does not fit 1.8 GiB with 35% kept free: it needs 1.8 GiB")
     assert "Alone, bk makes it fit" in " ".join(ended.stdout.split())
     assert (folder / "advice.html").read_text().count('class="answer"') == 1
     assert (folder / "advice.md").read_text().startswith(f"# {folder.name}")
