@@ -27,6 +27,7 @@ os.environ.setdefault("RAY_AUTH_MODE", "token")
 os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 
 import click
+import hypothesis
 import numpy as np
 import pytest
 import torch
@@ -40,6 +41,10 @@ from turns import turn
 from dpprof.errors import ConfigError
 from dpprof.vocabulary.trainer_info import TrainerInfo
 from dpprof.vocabulary.trainers import TRAINER_NAMES, TRAINERS
+
+# No test depends on speed.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 ROOT = Path(__file__).parent.parent
 Ended = subprocess.CompletedProcess[str]

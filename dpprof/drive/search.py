@@ -204,4 +204,4 @@ def _interpolated(known: list[Evaluation], size: int) -> float:
     for one in known:
         others = (other.size for other in known if other is not one)
         total += math.prod((size - other) / (one.size - other) for other in others) * one.levels
-    return float(total.max())
+    return round(float(total.max()), 3)  # without the last digits of sums, which may exceed whole bytes

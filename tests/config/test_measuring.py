@@ -1,12 +1,11 @@
 import pytest
 from conftest import refusal
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dpprof.config.measuring import PASS_NAMES, MeasuringConfig
 
 
-@settings(deadline=None)
 @given(st.permutations(PASS_NAMES), st.integers(1, len(PASS_NAMES)), st.sampled_from([",", ", ", " ,"]))
 def test_passes_run_in_their_fixed_order(order: list[str], count: int, comma: str) -> None:
     asked = {*order[:count], "clean"}

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dpprof.drive.search import BytesByEvent, Evaluation, NoTime, Search, fewest_that_fit, largest_that_fits
@@ -85,6 +85,7 @@ def test_any_rising_memory_is_searched_exactly(rises: list[int], limit: int) -> 
 
 
 @given(st.lists(EVENTS, min_size=1, max_size=6), st.integers(1, 40_000), st.booleans())
+@example([(8646, 109, 0)], 8646 + 24 * 109, False)  # 24/13 * 10063 - 11/13 * 8646 is above, in floats
 def test_a_single_evaluation_predicts_where_it_tells_what_grows(
     events: list[tuple[int, int, int]], limit: int, is_proven: bool
 ) -> None:

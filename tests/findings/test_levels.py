@@ -1,6 +1,6 @@
 import example_ledger
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dpprof.findings.levels import compute
@@ -23,7 +23,6 @@ def staircase(changes: list[tuple[str, int]], peak_event: int = -1) -> StepTimel
     )
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(list(CATEGORIES)), st.integers(0, 9)), min_size=1, max_size=80))
 def test_what_is_drawn_is_what_was_recorded(targets: list[tuple[str, int]]) -> None:
     """Categories set to some level, one after another; every drawn point has the recorded levels."""

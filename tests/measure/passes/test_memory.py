@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 from example_runs import known, measured
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dpprof.measure.passes.events import Allocation, Recording, Span
@@ -16,7 +16,6 @@ def recording(events: list[tuple[int, int]], phases: list[Span] | None = None) -
     return Recording([], phases or [], [], [Allocation(at, size, thread=1) for at, size in events])
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 50), st.integers(-1_000, 1_000)), max_size=30),
     st.integers(0, 50),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from example_runs import known
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from shown_comparison import RUNS
 from torch_tb_profiler.profiler.data import RunProfileData  # type: ignore[import-untyped]
@@ -131,7 +131,6 @@ NESTS: st.SearchStrategy[list[Nest]] = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(NESTS, NESTS)
 def test_self_times_and_allocations_of_any_nest(first: list[Nest], second: list[Nest]) -> None:
     operators: list[Operator] = []

@@ -26,7 +26,7 @@ def test_it_equals_the_naive_loop(name: str, dtype: torch.dtype, tolerance: floa
         assert error < tolerance, (cls, form, clipping)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     samples=st.integers(1, 5),
     positions=st.integers(1, 9),
