@@ -146,18 +146,19 @@ def main() -> None:
     ]
     path = folder / "as_people_train.jsonl"
     done = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    known = {(name, trainer): cells for name, trainer, cells in done}
+    cells_of = {(name, trainer): cells for name, trainer, cells in done}
     missing = [
-        (one, case) for one, case in zip(chosen, cases, strict=True) if (one[0].name, one[1]) not in known
+        (one, case) for one, case in zip(chosen, cases, strict=True) if (one[0].name, one[1]) not in cells_of
     ]
     with ThreadPoolExecutor(2) as pool, path.open("a") as out:
         of_gpu = pool.map(partial(on_gpu, folder), [case for _, case in missing])
         for ((setting, trainer), _), cells in zip(missing, of_gpu, strict=True):
             print(setting.name, trainer, file=sys.stderr)
-            known[setting.name, trainer] = [*on_cpu(setting, trainer), *cells]
-            print(json.dumps([setting.name, trainer, known[setting.name, trainer]]), file=out, flush=True)
+            cells_of[setting.name, trainer] = [*on_cpu(setting, trainer), *cells]
+            print(json.dumps([setting.name, trainer, cells_of[setting.name, trainer]]), file=out, flush=True)
     rows = [
-        [one.name, short_name(trainer), *map(in_table, known[one.name, trainer])] for one, trainer in chosen
+        [one.name, short_name(trainer), *map(in_table, cells_of[one.name, trainer])]
+        for one, trainer in chosen
     ]
     print("# What people train\n")
     print(

@@ -107,8 +107,9 @@ def _row(answer: Answer, fit: FitConfig, model: str) -> dict[str, Any]:
         at_once = answer.size * config.world_size
         samples = fit.logical_batch or at_once
         time = logical_predicted_s(best.config, ledger, samples) if best and ledger and at_once else None
+        names = ("ms_per_sample", "least_ms_per_sample", "most_ms_per_sample")
         each = [None] * 3 if time is None else [ms(seconds) / samples for seconds in time]
-        row |= dict(zip(("ms_per_sample", "least_ms_per_sample", "most_ms_per_sample"), each, strict=True))
+        row |= dict(zip(names, each, strict=True))
         if fit.logical_batch:
             row["physical_steps"] = math.ceil(fit.logical_batch / at_once) if at_once else None
             row |= {f"logical_{name}": s for name, s in time._asdict().items()} if time else {}
@@ -182,8 +183,10 @@ def answer_of(config: ExperimentConfig, fit: FitConfig, found: Sequence[dict[str
 
 def limit_in_words(config: ExperimentConfig, fit: FitConfig) -> str:
     """Say how much memory a size may need, `37.43 GiB: A100-40GB (39.4 GiB) less 5%`. A device is given."""
-    less = f": {device_name(config)} less {fit.headroom}" if fit.usable < 1 else f": {device_name(config)}"
-    return f"{gib_words((capacity_bytes(config) or 0) * fit.usable / GIB)} GiB{less}"
+    capacity = capacity_bytes(config)
+    assert capacity is not None, "checked before"
+    less = f" less {fit.headroom}" if fit.usable < 1 else ""
+    return f"{gib_words(capacity * fit.usable / GIB)} GiB: {device_name(config)}{less}"
 
 
 def precision_of(row: dict[str, Any]) -> str:

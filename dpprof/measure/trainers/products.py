@@ -1,4 +1,4 @@
-"""How a GPU multiplies float32: as torch is set, or in TF32."""
+"""Products of float32 on a GPU: as torch is set, or in TF32."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
