@@ -85,6 +85,7 @@ def test_what_makes_it_fit_comes_first() -> None:
     assert [one["name"] for one in data["by_arithmetic"]] == [
         "noise in place",
         "vocabulary projection in chunks",
+        "expandable segments",
     ]
     assert data["experiment"]["trainer"] == "DPSGDTrainer", "private training is the default"
     run = runs_of(place())[folder.name]

@@ -61,9 +61,20 @@ def test_the_fixed_computation_is_the_same_every_time() -> None:
 
 
 def test_bytes_and_flops_are_divided_by_the_quickest_try(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter([0.0, 9.0] + [t for i in range(machine._TRIES) for t in (10.0 * i, 10.0 * i + 2 + i)])
-    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
+    tries = [4.5] + [2.0 + i for i in range(machine._TRIES)]  # the first one warms up
+    lasting(tries, monkeypatch)
     assert machine.copy_bytes_per_s("cpu", 4096) == 2 * 4096 / 2.0  # read once and written once
+
+
+def test_what_takes_long_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    lasting([8.0], monkeypatch)
+    assert machine.copy_bytes_per_s("cpu", 4096) == 2 * 4096 / 8.0
+
+
+def lasting(seconds: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each try take its seconds by the clock; another try finds no time."""
+    clock = iter([time for i, taken in enumerate(seconds) for time in (10.0 * i, 10.0 * i + taken)])
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
 
 
 def test_a_matrix_product_has_two_flops_for_every_multiplication(monkeypatch: pytest.MonkeyPatch) -> None:
