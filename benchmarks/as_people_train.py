@@ -176,7 +176,8 @@ def main() -> None:
     print(
         f"**GPU**: an {GPU} that was not there. `llama-1b` with batch 2, `gpt2` and `small` with batch 4, "
         "sequence 256, on [a stand-in for a GPU](phantom.md), whose allocator and dispatcher are torch's. "
-        "ResNet's differences are workspaces of cuDNN, which the estimates name as a doubt.\n"
+        "What ResNet reserves beyond its estimate with `standard` are partial sums in cuDNN's workspaces, "
+        "which the estimate names as a doubt.\n"
     )
     print(markdown_table(HEADINGS, rows))
 

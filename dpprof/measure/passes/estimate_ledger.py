@@ -31,7 +31,7 @@ from dpprof.measure.passes.device_memory import AllocatedSteps
 from dpprof.measure.passes.events import own_allocations
 from dpprof.measure.passes.kernel_scratch import (
     attention_scratch,
-    convolution_copies,
+    convolution_scratch,
     may_take_scratch,
     scratch_bytes,
 )
@@ -282,7 +282,7 @@ class CudaLedger(EstimateLedger):
         if packet in _ATTENTION_BACKWARD:
             moments = attention_scratch(args[1], is_hopper=self._is_hopper)
         elif packet in _CONVOLUTIONS and self._has_matrix_units:
-            moments = [[num_bytes] for num_bytes in convolution_copies(func, args, result)]
+            moments = convolution_scratch(func, args, result, is_hopper=self._is_hopper)
         for sizes in moments:
             if sizes:
                 self._see(func, result)

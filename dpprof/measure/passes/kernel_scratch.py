@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._prims_common import suggest_memory_format
 
 from dpprof.config.devices import Multiprocessors
 
@@ -77,19 +78,34 @@ def attention_scratch(query: Tensor, *, is_hopper: bool) -> list[list[int]]:
     return [[query.nbytes, rows, rows], [rows, tiles * (4 * block * 64 + 16)]]
 
 
-def convolution_copies(func: Any, args: tuple[Any, ...], result: Any) -> list[int]:
-    """Return the bytes of each workspace, one after the other, in which cuDNN copies a convolution's tensors.
+def convolution_scratch(func: Any, args: tuple[Any, ...], result: Any, *, is_hopper: bool) -> list[list[int]]:
+    """Return the bytes that a convolution by cuDNN takes beside its results: buffers held together, in order.
 
-    Its planner wants channels last for matrix units, and converts what it reads and what it writes. Without
-    groups and from 16 channels on, it asks for that in most cases; otherwise for nothing, or for more.
+    Where the image or the weight has its channels last, torch copies into that format what is not in it.
+    cuDNN's planner wants channels last for matrix units, and asks for workspaces in which it converts what
+    it reads and what it writes: without groups and from 16 channels on in most cases; otherwise for nothing,
+    or for more. What has its channels last already it copies before Hopper, in fp32, as far as it reads it.
     """
     backward = func._overloadpacket is _aten.convolution_backward
     gradient, x, weight = args[:3] if backward else (result, *args[:2])
     groups = args[9] if backward else args[8]
-    if groups != 1 or min(weight.shape[:2]) < _LEAST_CHANNELS or not x.is_contiguous():
+    if groups != 1:
         return []
     parts = [(gradient, weight, result[0]), (gradient, x, result[1])] if backward else [(x, weight, result)]
-    return [sum(tensor.nbytes for tensor in part) for part in parts if part[2] is not None]
+    wanted = [part for part in parts if part[2] is not None]
+    if not any(_has_channels_last(tensor) for tensor in (x, weight)):
+        has_copies = min(weight.shape[:2]) >= _LEAST_CHANNELS
+        return [[sum(tensor.nbytes for tensor in part)] for part in wanted if has_copies]
+    read = [gradient] * backward + [x] * (not backward or result[1] is not None)
+    converted = [image.nbytes for image in read if not _has_channels_last(image)]
+    if x.dtype != torch.float32 or is_hopper:
+        return [converted for _ in wanted]
+    return [[*converted, sum(tensor.nbytes for tensor in part[:2])] for part in wanted]
+
+
+def _has_channels_last(tensor: Tensor) -> bool:
+    """Tell if the strides of an image or a weight are those of channels last, as torch decides it."""
+    return tensor.dim() == 4 and suggest_memory_format(tensor) is torch.channels_last
 
 
 def _padded(length: int, unit: int) -> int:

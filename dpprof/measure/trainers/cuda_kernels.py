@@ -37,7 +37,8 @@ _FP32_ON_CUDA = {
 # Of torch 2.9 and later; before it, CUDA takes RMS norms apart too.
 _FUSED_NORM = getattr(_aten, "_fused_rms_norm", None)
 _SUMS = {torch.sum, Tensor.sum}
-_DROPOUT, _ATTENTION, _RMS_NORM = F.dropout, F.scaled_dot_product_attention, F.rms_norm
+_DROPOUT, _ATTENTION = F.dropout, F.scaled_dot_product_attention
+_RMS_NORM, _GROUP_NORM = F.rms_norm, F.group_norm
 
 
 @contextmanager
@@ -47,7 +48,8 @@ def kernels_of_cuda() -> Iterator[None]:
     with (
         patch.object(uses, "converts_in_kernels", lambda t: True),
         patch.dict(fake_impls.op_implementations_dict, operators),
-        patch.multiple(F, dropout=_dropout, scaled_dot_product_attention=_attention, rms_norm=_rms_norm),
+        patch.multiple(F, dropout=_dropout, scaled_dot_product_attention=_attention),
+        patch.multiple(F, rms_norm=_rms_norm, group_norm=_group_norm),
     ):
         yield
 
@@ -150,6 +152,11 @@ def _rms_norm(
     if _FUSED_NORM is None or torch._C._functorch.maybe_current_level() is not None:
         return _RMS_NORM(input, normalized_shape, weight, eps)
     return _FusedNorm.apply(input, normalized_shape, weight, eps)
+
+
+def _group_norm(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Normalize contiguous images: only the CPU's kernel takes those that have their channels last."""
+    return _GROUP_NORM(input.contiguous(), *args, **kwargs)
 
 
 class _FusedNorm(torch.autograd.Function):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dpprof.config.devices import DEVICES
-from dpprof.measure.passes.kernel_scratch import attention_scratch, convolution_copies, scratch_bytes
+from dpprof.measure.passes.kernel_scratch import attention_scratch, convolution_scratch, scratch_bytes
 from dpprof.vocabulary.units import MIB
 
 aten = torch.ops.aten
@@ -104,22 +104,71 @@ def test_cudnn_copies_the_tensors_of_a_convolution(
             (batch, channels[1], size, size),
         )
     )
-    shape = ([1, 1], [kernel // 2] * 2, [1, 1], False, [0, 0], 1)
-    found = convolution_copies(aten.convolution.default, (x, weight, None, *shape), y)
-    backward = (y, x, weight, [0], *shape, [True, True, False])
-    found += convolution_copies(aten.convolution_backward.default, backward, (x, weight, None))
-    assert [num_bytes / MIB for num_bytes in found] == pytest.approx(asked, rel=0.06)
+    found = of_convolution(x, weight, y) + of_its_backward(x, weight, y)
+    assert [num_bytes / MIB for (num_bytes,) in found] == pytest.approx(asked, rel=0.06)
 
 
-def test_cudnn_copies_nothing_that_is_in_its_layout_or_has_few_channels_or_groups() -> None:
-    def copies(x: torch.Tensor, weight: torch.Tensor, groups: int) -> list[int]:
-        y = torch.empty(8, weight.shape[0], 32, 32, device="meta")
-        shape = ([1, 1], [1, 1], [1, 1], False, [0, 0], groups)
-        found: list[int] = convolution_copies(aten.convolution.default, (x, weight, None, *shape), y)
-        return found
+def of_convolution(
+    x: torch.Tensor, weight: torch.Tensor, y: torch.Tensor, *, groups: int = 1, is_hopper: bool = True
+) -> list[list[int]]:
+    """What a convolution takes that leaves the size of an image as it is."""
+    padding = [size // 2 for size in weight.shape[2:]]
+    args = (x, weight, None, [1, 1], padding, [1, 1], False, [0, 0], groups)
+    return convolution_scratch(aten.convolution.default, args, y, is_hopper=is_hopper)
 
+
+def of_its_backward(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    y: torch.Tensor,
+    *,
+    wanted: tuple[bool, bool] = (True, True),
+    is_hopper: bool = True,
+) -> list[list[int]]:
+    """What its backward takes for the gradients of the input and of the weight."""
+    padding = [size // 2 for size in weight.shape[2:]]
+    args = (y, x, weight, [0], [1, 1], padding, [1, 1], False, [0, 0], 1, [*wanted, False])
+    result = (x if wanted[0] else None, weight if wanted[1] else None, None)
+    return convolution_scratch(aten.convolution_backward.default, args, result, is_hopper=is_hopper)
+
+
+def test_cudnn_copies_nothing_of_few_channels_or_groups() -> None:
     x, weight = (torch.empty(*shape, device="meta") for shape in [(8, 64, 32, 32), (64, 64, 3, 3)])
-    assert copies(x, weight, 1) == [4 * (2 * x.numel() + weight.numel())]
-    assert copies(x.to(memory_format=torch.channels_last), weight, 1) == []
-    assert copies(x, weight[:, :2], 32) == []
-    assert copies(x[:, :3].contiguous(), weight[:, :3], 1) == []
+    assert of_convolution(x, weight, x) == [[4 * (2 * x.numel() + weight.numel())]]
+    assert of_convolution(x, weight[:, :2], x, groups=32) == []
+    assert of_convolution(x[:, :3].contiguous(), weight[:, :3], x) == []
+
+
+@pytest.mark.parametrize(
+    ("size", "channels", "kernel", "asked"),
+    [
+        (56, (64, 64), 3, [6_570_496, 6_570_496, 14_173_184]),
+        (56, (64, 256), 1, [6_488_576, 25_756_160, 33_554_432]),
+        (28, (512, 128), 1, [13_107_712, 3_473_920, 18_153_984]),
+        (7, (512, 2048), 1, [4_997_632, 7_406_080, 4_014_592]),
+    ],
+)
+def test_before_hopper_cudnn_copies_what_it_reads_with_channels_last_in_fp32(
+    size: int, channels: tuple[int, int], kernel: int, asked: list[int]
+) -> None:
+    """What its planner asked for in fp32, in TF32, for an A100; on an H100 512 bytes in the first two."""
+    x, y = (torch.empty(8, number, size, size, device="meta") for number in channels)
+    x, y = (image.to(memory_format=torch.channels_last) for image in (x, y))
+    weight = torch.empty(channels[1], channels[0], kernel, kernel, device="meta")
+    (forward,) = of_convolution(x, weight, y, is_hopper=False)
+    of_input, of_weight = of_its_backward(x, weight, y, is_hopper=False)
+    assert [sum(forward) + 512, sum(of_input) + 512] == asked[:2]
+    assert sum(of_weight) <= asked[2] <= 1.15 * sum(of_weight), "partial sums are left out"
+    assert of_convolution(x, weight, y) == [[]], "on Hopper"
+    assert of_convolution(x.bfloat16(), weight, y, is_hopper=False) == [[]]
+
+
+def test_torch_copies_an_image_to_the_format_of_the_weight() -> None:
+    """With weights that have their channels last, as after a group norm, which makes images contiguous."""
+    x, y = torch.empty(8, 64, 56, 56, device="meta"), torch.empty(8, 128, 56, 56, device="meta")
+    weight = torch.empty(128, 64, 3, 3, device="meta").to(memory_format=torch.channels_last)
+    assert of_convolution(x, weight, y) == [[x.nbytes]]
+    assert of_its_backward(x, weight, y) == [[y.nbytes, x.nbytes]] * 2
+    assert of_its_backward(x, weight, y, wanted=(True, False)) == [[y.nbytes]]
+    (forward,) = of_convolution(x, weight, y, is_hopper=False)
+    assert forward == [x.nbytes, x.nbytes + weight.nbytes]

@@ -116,6 +116,13 @@ def test_an_rms_norm_keeps_its_input_and_a_number_for_each_row_as_on_cuda() -> N
         assert (known(x.grad).shape, known(norm.weight.grad).shape) == (x.shape, (8,))
 
 
+@pytest.mark.parametrize("as_on_cuda", [True, False])
+def test_a_group_norm_makes_images_contiguous_as_on_cuda(as_on_cuda: bool) -> None:
+    with fake_tensors(as_on_cuda=as_on_cuda):
+        images = torch.randn(2, 4, 8, 8).to(memory_format=torch.channels_last)
+        assert nn.GroupNorm(2, 4)(images).is_contiguous() == as_on_cuda
+
+
 def test_tensors_from_elsewhere_become_fake_when_used() -> None:
     real = torch.from_numpy(np.ones((4, 8), dtype="float32"))
     with fake_tensors():
