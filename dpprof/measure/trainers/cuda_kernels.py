@@ -37,8 +37,8 @@ _FP32_ON_CUDA = {
 # Of torch 2.9 and later; before it, CUDA takes RMS norms apart too.
 _FUSED_NORM = getattr(_aten, "_fused_rms_norm", None)
 _SUMS = {torch.sum, Tensor.sum}
-_DROPOUT, _ATTENTION = F.dropout, F.scaled_dot_product_attention
-_RMS_NORM, _GROUP_NORM = F.rms_norm, F.group_norm
+_DROPOUT, _ATTENTION, _RMS_NORM = F.dropout, F.scaled_dot_product_attention, F.rms_norm
+_GROUP_NORM = torch.group_norm
 
 
 @contextmanager
@@ -48,8 +48,8 @@ def kernels_of_cuda() -> Iterator[None]:
     with (
         patch.object(uses, "converts_in_kernels", lambda t: True),
         patch.dict(fake_impls.op_implementations_dict, operators),
-        patch.multiple(F, dropout=_dropout, scaled_dot_product_attention=_attention),
-        patch.multiple(F, rms_norm=_rms_norm, group_norm=_group_norm),
+        patch.multiple(F, dropout=_dropout, scaled_dot_product_attention=_attention, rms_norm=_rms_norm),
+        patch.object(torch, "group_norm", _group_norm),
     ):
         yield
 

@@ -118,9 +118,12 @@ def test_an_rms_norm_keeps_its_input_and_a_number_for_each_row_as_on_cuda() -> N
 
 @pytest.mark.parametrize("as_on_cuda", [True, False])
 def test_a_group_norm_makes_images_contiguous_as_on_cuda(as_on_cuda: bool) -> None:
-    with fake_tensors(as_on_cuda=as_on_cuda):
+    with fake_tensors(as_on_cuda=as_on_cuda, as_autocast_on_cuda=as_on_cuda):
         images = torch.randn(2, 4, 8, 8).to(memory_format=torch.channels_last)
         assert nn.GroupNorm(2, 4)(images).is_contiguous() == as_on_cuda
+        with torch.autocast("cpu", torch.bfloat16):
+            made = nn.GroupNorm(2, 4)(nn.Conv2d(4, 4, 1)(images))
+        assert made.dtype == (torch.float32 if as_on_cuda else torch.bfloat16), "as autocast has it there"
 
 
 def test_tensors_from_elsewhere_become_fake_when_used() -> None:
