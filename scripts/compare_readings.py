@@ -2,7 +2,7 @@
 
     python scripts/compare_readings.py OLD_CHECKOUT NEW_CHECKOUT RUNS_DIR...
 
-Each RUNS_DIR holds folders of sweeps, as `tests/written_by_0_2` does. Each checkout gets a copy of them and a
+Each RUNS_DIR holds folders of sweeps, as `tests/written_by_0_3` does. Each checkout gets a copy of them and a
 new SQLite store, and logs, shows, exports, compares and summarizes them. Compared are what MLflow then has of
 every run (metrics with their series, params, tags, tables), what `show` prints, the exported values, and the
 text of pages and reports. Ids, paths, clock times and dpprof's own version are left out. The exit code is 1

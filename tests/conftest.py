@@ -301,7 +301,7 @@ def runs_of(folder: Path) -> dict[str, Any]:
     return {run.data.tags.get("dpprof.run", run.info.run_name): run for run in found}
 
 
-TRAINERS_SWEPT = ("--trainers", "dpsgd,dpsgd_ghost,dpsgd_fast,standard")
+TRAINERS_SWEPT = ("--trainers", "flat,ghost,fast,standard")
 SWEEP = ("--model-sizes", "tiny", *TRAINERS_SWEPT, "--batch-sizes", "2", "--seq-lens", "16")
 
 

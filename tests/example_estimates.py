@@ -30,6 +30,7 @@ def estimate(trainer: str = FLAT, target: str = "H200", peak: float = 100, **set
     record.ledger.traffic = [moving(1.0)]
     if target == "none":
         record.ledger.traffic[0].predicted_s = 0.0
+    record.ledger.from_allocator = {"cublas_workspace": 32 * MIB}
     record.memory.peak_allocated = round((peak + 32) * MIB)
     return made
 

@@ -41,7 +41,7 @@ from dpprof.vocabulary.settings import fields
 
 # Of how many damages one is tried with the commands.
 EACH = 25
-GRID = Path(__file__).parent / "written_by_0_2" / "grid"
+GRID = Path(__file__).parent / "written_by_0_3" / "grid"
 STANDARD, GHOST = sorted((path.name for path in GRID.iterdir() if path.is_dir()), reverse=True)
 
 

@@ -184,8 +184,6 @@ def tensor_row(held: HeldTensor, *, was_present: bool) -> TensorRow:
 
 
 def _tensors(timeline: StepTimeline) -> list[TensorRow]:
-    if not timeline.storages:  # of dpprof 0.2
-        return [tensor_row(held, was_present=True) for held in timeline.largest]
     alive = timeline.alive_after(timeline.peak_event)
     return [tensor_row(held, was_present=i < timeline.num_present) for i, held in alive.items()]
 

@@ -44,7 +44,7 @@ def step_data(timeline: StepTimeline, phase_s: dict[str, float]) -> dict[str, An
     stacking order. `ms` has the step's start, each event and the step's end. Event i changed `category[i]` by
     `bytes[i]`, or moved these to `moved[i]` unless it is -1. `phases` are name, start and end in ms, first
     event, and the event after the last. `peak` is the peak's index in `ms`. `storages` are in order of
-    creation, None for dpprof 0.2; event i is of `storage[i]`, and the first `present` existed at the start.
+    creation; event i is of `storage[i]`, and the first `present` existed at the start.
     """
     names = timeline.categories
     index = {name: i for i, name in enumerate(names)}
@@ -63,7 +63,7 @@ def step_data(timeline: StepTimeline, phase_s: dict[str, float]) -> dict[str, An
             for span, phase in zip(spans, timeline.phases, strict=True)
         ],
         "peak": timeline.peak_event + 1,
-        "storages": _storages(timeline, index) if timeline.storages else None,
+        "storages": _storages(timeline, index),
         "storage": timeline.storage_index,
         "present": timeline.num_present,
     }

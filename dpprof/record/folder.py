@@ -16,7 +16,6 @@ from dpprof.json_files import naming, read_if_there, read_json, typed
 from dpprof.record.files import remove, write_gzipped_json, write_text
 from dpprof.record.ledger import LedgerResult, StepTimeline
 from dpprof.record.record import Failure, Predicted, Record
-from dpprof.vocabulary.loops import LEAN
 
 # File name suffix by which TensorBoard's profiler plugin finds compressed traces.
 TRACE_SUFFIX = ".pt.trace.json.gz"
@@ -97,8 +96,6 @@ class RunFolder:
         with naming(self.config):
             if not isinstance(data, dict):
                 raise DpprofError("it holds no JSON object")
-            if "loop" not in data and self.record.exists():  # dpprof 0.1 knew no other loop
-                data["loop"] = LEAN
             return from_flat(data)
 
     def read_record(self) -> Record | None:

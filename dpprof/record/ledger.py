@@ -126,8 +126,8 @@ class LedgerResult:
     created in the step. `growth` is bytes alive at the step's end minus those at its start. `layers` are
     those that multiply matrices, `collectives` the communication of ranks. `doubts` are an estimate's, and
     `from_allocator` is what torch's CUDA allocator adds to its peak, by name, and `segments` what it takes of
-    the device; dpprof 0.2 wrote only `block_rounding`. `assumed_s` has the predicted seconds that do not rest
-    on the device's own times, by what they rest on.
+    the device. `assumed_s` has the predicted seconds that do not rest on the device's own times, by what they
+    rest on.
     """
 
     peak: int
@@ -138,7 +138,6 @@ class LedgerResult:
     traffic: list[TrafficRow]
     step_s: float
     num_storages: int
-    block_rounding: int = 0
     growth: int = 0
     layers: list[LayerRow] = field(default_factory=list)
     collectives: list[CollectiveRow] = field(default_factory=list)
@@ -208,8 +207,7 @@ class StepTimeline:
     `start` is the bytes alive at the beginning. Event i happened `seconds[i]` later and changed `category[i]`
     by `num_bytes[i]`; if `moved_to[i]` is set, these bytes moved to that category instead. `storages` are all
     that were ever alive, in order of creation, with their first size and category; the first `num_present`
-    existed at the start. Event i concerns storage `storage_index[i]`. Files of dpprof 0.2 have no storages
-    but `largest`: the largest alive at the peak, out of `num_at_peak`.
+    existed at the start. Event i concerns storage `storage_index[i]`.
     """
 
     start: dict[str, int]
@@ -220,11 +218,9 @@ class StepTimeline:
     phases: list[PhaseMark]
     step_s: float
     peak_event: int
-    storages: list[HeldTensor] = field(default_factory=list)
-    storage_index: list[int] = field(default_factory=list)
-    num_present: int = 0
-    largest: list[HeldTensor] = field(default_factory=list)
-    num_at_peak: int = 0
+    storages: list[HeldTensor]
+    storage_index: list[int]
+    num_present: int
 
     @property
     def categories(self) -> list[str]:
@@ -258,19 +254,18 @@ class StepTimeline:
 
     @property
     def tensors(self) -> list[HeldTensor]:
-        """Storages alive at the peak, largest first; only the largest for an older file."""
-        return [*self.alive_after(self.peak_event).values()] if self.storages else self.largest
+        """Storages alive at the peak, largest first."""
+        return [*self.alive_after(self.peak_event).values()]
 
     @property
     def num_tensors(self) -> int:
         """Number of storages alive at the peak."""
-        return len(self.tensors) if self.storages else self.num_at_peak
+        return len(self.tensors)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, with the storages as columns to keep the file small."""
         data = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
         columns = [each.name for each in dataclasses.fields(HeldTensor)]
-        del data["largest"], data["num_at_peak"]
         return data | {
             "phases": [dataclasses.asdict(phase) for phase in self.phases],
             "storages": {name: [getattr(each, name) for each in self.storages] for name in columns},
@@ -278,15 +273,11 @@ class StepTimeline:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Read the data of `to_dict`, also from dpprof 0.2. Raises DpprofError if it is damaged."""
-        now = {"tensors": "largest", "num_tensors": "num_at_peak"}
-        data = {now.get(name, name): value for name, value in data.items()}
-        columns: dict[str, list[Any]] = {}
-        if "storages" in data:
-            columns = dict(vars(typed(_Columns, data.pop("storages"))))
+        """Read the data of `to_dict`. Raises DpprofError if it is damaged."""
+        found = typed(cls, {name: [] if name == "storages" else value for name, value in data.items()})
+        columns = vars(typed(_Columns, data["storages"]))
         if len(set(map(len, columns.values()))) > 1:
             raise DpprofError("storages: its columns differ in length")
-        found = typed(cls, data)
         found.storages = [HeldTensor(*row) for row in zip(*columns.values(), strict=True)]
         fault = found._fault()
         if fault:
@@ -296,9 +287,7 @@ class StepTimeline:
     def _fault(self) -> str | None:
         """Return a description of an inconsistency, if there is one."""
         num = len(self.seconds)
-        events: list[Sized] = [self.category, self.num_bytes, self.moved_to]
-        if self.storages:
-            events.append(self.storage_index)
+        events: list[Sized] = [self.category, self.num_bytes, self.moved_to, self.storage_index]
         if any(len(column) != num for column in events):
             return "the columns of its events differ in length"
         sizes = [*self.num_bytes, *self.start.values(), *(each.num_bytes for each in self.storages)]

@@ -345,6 +345,10 @@ class Record:
             raise DpprofError(
                 f"it has schema version {str(version)[:20]}, this dpprof reads {SCHEMA_VERSION}"
             )
+        ledger = data.get("ledger")
+        if isinstance(ledger, dict):
+            # Of no use any more, and always 0: 0.3.0.dev0 wrote it.
+            data = data | {"ledger": {name: ledger[name] for name in ledger if name != "block_rounding"}}
         return typed(cls, data)
 
 

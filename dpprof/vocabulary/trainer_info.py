@@ -39,7 +39,7 @@ class Limit(NamedTuple):
 class TrainerInfo:
     """Description of a trainer, known without importing it.
 
-    `short_name` and the unlisted `former_names` may be given in place of `name`. `is_private` means
+    `short_name` may be given in place of `name`. `is_private` means
     differential privacy. `color` is `#rrggbb`. `phases` are the step's in order, `categories` those of memory
     that it holds or makes (from `vocabulary/phases.py` and `categories.py`, or its own). `each_batch` are the
     phases of each physical batch; others come once per step. `target` is its class, `module:ClassName`;
@@ -64,7 +64,6 @@ class TrainerInfo:
     target: str
     options: type | None = None
     theory: Theory | None = None
-    former_names: tuple[str, ...] = ()
     is_default: bool = True
     limits: tuple[Limit, ...] = ()
     other_algorithm: str = ""

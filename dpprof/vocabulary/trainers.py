@@ -6,7 +6,7 @@ Another package adds a trainer by an entry point of the group `dpprof.trainers` 
 from functools import partial
 
 from dpprof.vocabulary import theory
-from dpprof.vocabulary.clipping import LAYER_WISE, OTHER_ALGORITHMS, PerSampleOptions
+from dpprof.vocabulary.clipping import PerSampleOptions
 from dpprof.vocabulary.parallel import DDP, NONE, PARALLEL
 from dpprof.vocabulary.registry import table
 from dpprof.vocabulary.trainer_info import OF_ANY_TRAINING, OF_FLAT_CLIPPING, ONE_BACKWARD, OPACUS_EACH_BATCH
@@ -63,7 +63,6 @@ BUILT_IN = (
         target="dpprof.measure.trainers.opacus.dpsgd:DPSGDTrainer",
         parallel=(NONE, DDP),
         theory=theory.flat,
-        former_names=("dpsgd",),
         times_standard=1.59,
     ),
     _of_opacus(
@@ -74,7 +73,6 @@ BUILT_IN = (
         categories=(*_OF_FAST_CLIPPING, "gram_matrices"),
         target="dpprof.measure.trainers.opacus.fast_gradient_clipping:DPGhostClippingTrainer",
         theory=theory.ghost,
-        former_names=("dpsgd_ghost",),
         times_standard=2.36,
     ),
     _of_opacus(
@@ -85,7 +83,6 @@ BUILT_IN = (
         categories=_OF_FAST_CLIPPING,
         target="dpprof.measure.trainers.opacus.fast_gradient_clipping:DPFastGradientClippingTrainer",
         theory=theory.fast,
-        former_names=("dpsgd_fast",),
         times_standard=2.23,
     ),
     _own(
@@ -109,14 +106,12 @@ BUILT_IN = (
 )
 _of_entry_points: dict[str, str] = {}
 TRAINERS = table(ENTRY_POINTS, TrainerInfo, BUILT_IN, _of_entry_points)
-FORMER_TRAINER_NAMES = frozenset(name for info in TRAINERS.values() for name in info.former_names)
 # Trainers that a folder may name, and nobody can ask for.
-NOT_OFFERED = FORMER_TRAINER_NAMES | {OWN_LOOP}
+NOT_OFFERED = frozenset({OWN_LOOP})
 # Names of trainers by what a user may give for each; `config/named_trainers.py` adds those at places.
 TRAINER_NAMES = {name: name for name in TRAINERS}
-_other_names = [(info.short_name, info.name) for info in TRAINERS.values()]
-_other_names += [(former, info.name) for info in TRAINERS.values() for former in info.former_names]
-for _other, _name in (*_other_names, *_of_entry_points.items()):
+_short_names = [(info.short_name, info.name) for info in TRAINERS.values()]
+for _other, _name in (*_short_names, *_of_entry_points.items()):
     TRAINER_NAMES.setdefault(_other, _name)  # the first with a name gets it
 
 # Default trainers, and the group names of these and of all.
@@ -126,19 +121,12 @@ TRAINERS_HELP = (
     f"Trainers. all: {', '.join(TRAINERS[name].short_name for name in DEFAULT_TRAINERS)}; every: also "
     "those that have to be named. Or package.module:CLASS of your own."
 )
-# Trainers of dpprof 0.2 without flat clipping; old folders name them.
-_ALGORITHMS_OF_0_2 = {
-    "DPPerLayerClippingTrainer": OTHER_ALGORITHMS[LAYER_WISE],
-    "DPAdaptiveClippingTrainer": "C follows the samples' norms",
-}
 
 
 def trainer_info(name: str) -> TrainerInfo:
     """Return a trainer's description; an unlisted one counts as private, is grey and keeps its name."""
-    algorithm = _ALGORITHMS_OF_0_2.get(name, "")
     is_private = name != OWN_LOOP  # it may be, but its noise is not known
-    unlisted = TrainerInfo(name, name, is_private, UNLISTED_COLOR, (), (), "", other_algorithm=algorithm)
-    return TRAINERS.get(name) or unlisted
+    return TRAINERS.get(name) or TrainerInfo(name, name, is_private, UNLISTED_COLOR, (), (), "")
 
 
 def trainer_order(name: str) -> tuple[int, str]:

@@ -25,7 +25,7 @@ def busy_machine() -> Iterator[None]:
 @pytest.mark.alone
 @pytest.mark.usefixtures("busy_machine")
 def test_beside_busy_processes_there_is_no_award_for_time_no_interval_and_the_advice(called: Run) -> None:
-    grid = ["--model-sizes", "tiny", "--trainers", "standard,dpsgd,dpsgd_fast"]
+    grid = ["--model-sizes", "tiny", "--trainers", "standard,flat,fast"]
     grid += ["--batch-sizes", "2", "--seq-lens", "16"]
     # So many steps that they cannot all find a processor for themselves.
     many = ["--measured-steps", "150", "--passes", "clean,memory", "--launcher", "in_process"]

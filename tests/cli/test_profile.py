@@ -20,7 +20,7 @@ QUICK = ["--warmup-steps", "1", "--measured-steps", "2", "--launcher", "in_proce
 def test_the_gradient_check_judges(
     called: Run, tmp_path: Path, workload: str, exit_code: int, verdict: str, reason: str
 ) -> None:
-    arguments = ["--workload", f"example_checked:{workload}", "--trainer", "dpsgd", *QUICK]
+    arguments = ["--workload", f"example_checked:{workload}", "--trainer", "flat", *QUICK]
     arguments += ["--batch-size", "4", "--seq-len", "1"]
     ended = called("profile", *arguments, "--passes", "clean,gradient_check")
     assert ended.returncode == exit_code, ended.stdout + ended.stderr
@@ -54,7 +54,7 @@ def test_losses_that_are_not_finite_are_told_without_a_check(called: Run, tmp_pa
 
 
 def test_a_sweep_with_a_failed_check_says_so_everywhere(tmp_path: Path) -> None:
-    arguments = ["--workload", "example_checked:mixing_samples", "--trainers", "standard,dpsgd"]
+    arguments = ["--workload", "example_checked:mixing_samples", "--trainers", "standard,flat"]
     arguments += ["--batch-sizes", "4", "--seq-lens", "1", "--passes", "clean,gradient_check", *QUICK]
     ended = call_dpprof(tmp_path, "sweep", *arguments, "--sweep-name", "s")
     assert ended.returncode == 3, ended.stdout + ended.stderr

@@ -18,7 +18,7 @@ def run_folder(folder: Path) -> RunFolder:
 
 
 def test_a_trap_is_named_everywhere_and_the_original_error_is_kept(tmp_path: Path) -> None:
-    tied = ["--trainer", "dpsgd_ghost", "--workload", "example_trapped:tied"]
+    tied = ["--trainer", "ghost", "--workload", "example_trapped:tied"]
     ended = call_dpprof(tmp_path, "profile", *tied, *SMALL)
     assert ended.returncode == 3
     sentence = "WorkloadError: " + SENTENCES["tied"].format(
@@ -38,7 +38,7 @@ def test_a_trap_is_named_everywhere_and_the_original_error_is_kept(tmp_path: Pat
 
 
 def test_a_warning_is_told_once_and_kept(tmp_path: Path) -> None:
-    arguments = ["--trainers", "dpsgd,standard,dpsgd_fast", "--workload", "example_trapped:vision"]
+    arguments = ["--trainers", "flat,standard,fast", "--workload", "example_trapped:vision"]
     sizes = ["--batch-sizes", "3", "--seq-lens", "4", "--measured-steps", "2", "--passes", "clean"]
     ended = fine(measure_here(tmp_path, "sweep", *arguments, *sizes, "--sweep-name", "raw"))
     sentence = WARNINGS["raw"].format(module="the model", parameters="cls_token, pos_embed")

@@ -79,9 +79,9 @@ def test_an_experiment_has_the_options_of_its_trainer_and_its_workload() -> None
 
 
 def test_an_option_that_nobody_in_the_experiment_has_is_refused() -> None:
-    assert refusal(profiled, trainer="dpsgd", beta="0.7") == f"beta: got '0.7', allowed: only with {FOO}"
+    assert refusal(profiled, trainer="flat", beta="0.7") == f"beta: got '0.7', allowed: only with {FOO}"
     assert refusal(profiled, trainer=FOO, width=3) == "width: got '3', allowed: only with Wide"
-    assert profiled(trainer="dpsgd", beta="0.5").options == {}, "its default is not asked for"
+    assert profiled(trainer="flat", beta="0.5").options == {}, "its default is not asked for"
     assert refusal(profiled, trainer=FOO, tree="round") == "tree: got 'round', allowed: binary, flat"
 
 
@@ -119,7 +119,7 @@ def test_an_unlisted_trainers_options_are_read_as_they_lie(monkeypatch: pytest.M
     with pytest.raises(ConfigError, match=rf"^trainer: got '{FOO}', allowed: standard \(Standard"):
         config.resolve(cuda_available=False)
     with pytest.raises(ConfigError, match=r"^unknown option 'beta'"):
-        from_flat(flat | {"trainer": "dpsgd"})
+        from_flat(flat | {"trainer": "flat"})
 
 
 def test_a_launchers_options_come_with_the_launcher() -> None:

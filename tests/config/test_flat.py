@@ -11,12 +11,9 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import from_flat, to_flat
 from dpprof.config.measuring import MeasuringConfig
 
-KEPT = sorted((Path(__file__).parents[1] / "written_by_0_2").glob("*/*/config.json"))
-# Settings that came after dpprof 0.2.
-LATER = {"workload_options": "", "parallel": "none", "world_size": 1, "link_gb_per_s": 0.0}
-LATER |= {"dataset_size": 0, "target_delta": 0.0, "epochs": 1.0, "steps": 0, "allow_weak_privacy": False}
-LATER |= {"train": "all", "lora_rank": 8, "lora_targets": "auto", "model_name": ""}
-LATER |= {"weights_dtype": "auto", "adapter_dtype": "fp32", "channels_last": False}
+KEPT = sorted((Path(__file__).parents[1] / "written_by_0_3").glob("*/*/config.json"))
+# Settings that came after these folders.
+LATER = {"weights_dtype": "auto", "adapter_dtype": "fp32", "channels_last": False}
 MEASURED = {"batch_size": 2, "passes": "clean,memory", "measured_steps": 4, "counters": "auto"}
 ESTIMATED = {"batch_size": 2, "passes": "estimate", "device_memory_gib": 0.5, "savings": False}
 

@@ -49,7 +49,7 @@ def test_defaults_depend_on_the_device(
 
 def test_every_axis_is_parsed_by_the_rules_of_its_field() -> None:
     found = grid(
-        trainers="dpsgd, standard, DPSGDTrainer",
+        trainers="flat, standard, DPSGDTrainer",
         batch_sizes="1,8,08",
         seq_lens="16",
         model_sizes="tiny,small",
@@ -143,7 +143,7 @@ def test_cuda_is_looked_for_only_after_the_options_are_read() -> None:
 
 def test_a_json_file_may_hold_any_option_as_text_number_or_list(tmp_path: Path) -> None:
     content = {
-        "trainers": ["dpsgd"],
+        "trainers": ["flat"],
         "batch_sizes": [1, 2],
         "seq_lens": 16,
         "passes": ["clean", "memory"],
@@ -176,7 +176,7 @@ def test_a_text_is_held_against_each_cells_own_length(tmp_path: Path) -> None:
 
 
 def test_repeats_go_round_the_whole_grid() -> None:
-    experiments = grid(**ONE | {"trainers": "standard,dpsgd"}, device="cpu", repeats="3").experiments
+    experiments = grid(**ONE | {"trainers": "standard,flat"}, device="cpu", repeats="3").experiments
     plain = ["StandardTrainer_mini_bs2_seq16", "DPSGDTrainer_mini_bs2_seq16"]
     assert list(experiments) == [f"{name}{rep}" for rep in ("", "_rep2", "_rep3") for name in plain]
     assert experiments[f"{plain[1]}_rep3"] == experiments[plain[1]]

@@ -44,10 +44,10 @@ def test_resolve_leaves_every_other_setting_alone() -> None:
     [
         ({}, "StandardTrainer_mini_bs4_seq512"),
         (
-            {"trainer": "dpsgd_ghost", "model_size": "small", "batch_size": 16, "seq_len": 64},
+            {"trainer": "ghost", "model_size": "small", "batch_size": 16, "seq_len": 64},
             "DPGhostClippingTrainer_small_bs16_seq64",
         ),
-        ({"trainer": "dpsgd", "workload": "my.pkg:make_net"}, "DPSGDTrainer_make_net_bs4_seq512"),
+        ({"trainer": "flat", "workload": "my.pkg:make_net"}, "DPSGDTrainer_make_net_bs4_seq512"),
         (
             {"model_size": "1b", "num_layers": "2", "hidden_dim": 64},
             "StandardTrainer_1b-hidden64-layers2_bs4_seq512",

@@ -22,7 +22,7 @@ from dpprof.record.figures.capacity import needed_bytes
 from dpprof.record.folder import RunFolder, SweepFolder
 
 LIMIT_GIB = 0.02
-FIT = ["--device", "cpu", "--model-sizes", "tiny", "--seq-lens", "16", "--trainers", "dpsgd_ghost"]
+FIT = ["--device", "cpu", "--model-sizes", "tiny", "--seq-lens", "16", "--trainers", "ghost"]
 FIT += ["--num-layers", "1"]
 ONE = ["--workers", "1"]
 
@@ -107,7 +107,7 @@ def test_a_batch_that_fits_is_found_and_confirmed(tmp_path: Path) -> None:
 
 
 def test_a_search_that_finds_no_end_says_where_it_stopped(tmp_path: Path) -> None:
-    arguments = ["--workload", "example_workloads:mlp", "--trainers", "dpsgd", "--seq-lens", "1"]
+    arguments = ["--workload", "example_workloads:mlp", "--trainers", "flat", "--seq-lens", "1"]
     ended = measure_here(tmp_path, "fit", *arguments, *ONE, "--target", "H100", "--sweep-name", "open")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     (row,) = json.loads((tmp_path / "runs" / "open" / "fit.json").read_text())
@@ -137,7 +137,7 @@ def test_what_cannot_be_is_refused_by_name(tmp_path: Path, arguments: list[str],
 
 
 def test_a_model_that_needs_data_is_refused_with_the_operators_name(tmp_path: Path) -> None:
-    arguments = ["--workload", "example_workloads:picks_by_data", "--trainers", "dpsgd", "--seq-lens", "1"]
+    arguments = ["--workload", "example_workloads:picks_by_data", "--trainers", "flat", "--seq-lens", "1"]
     ended = run_dpprof(tmp_path, "fit", *arguments, "--target", "T4", "--sweep-name", "search")
     assert ended.returncode == 3
     assert "1 of 1 could not be searched" in ended.stderr

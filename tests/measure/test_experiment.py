@@ -87,7 +87,7 @@ def test_clean_figures_stand_when_a_later_pass_fails(tmp_path: Path, monkeypatch
 def test_measuring_by_hand_takes_a_partial_config_and_leaves_no_old_answer(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "by hand")
     folder.path.mkdir()
-    settings = {"trainer": "dpsgd_fast", "seq_len": 8, "batch_size": 2, "device": "cpu", "measured_steps": 2}
+    settings = {"trainer": "fast", "seq_len": 8, "batch_size": 2, "device": "cpu", "measured_steps": 2}
     folder.config.write_text(json.dumps({**settings, "workload": "example_workloads:averaged_loss"}))
     assert measure(folder) == 1
     assert folder.error.exists()

@@ -55,7 +55,7 @@ def test_pages_say_what_the_figures_are_of(sampled: Path) -> None:
 
 
 def test_an_estimate_has_the_batch_that_few_steps_exceed(tmp_path: Path) -> None:
-    few = ["--batch-sizes", "3", "--poisson-tail", "1e-3", "--trainers", "dpsgd"]
+    few = ["--batch-sizes", "3", "--poisson-tail", "1e-3", "--trainers", "flat"]
     ended = measure_here(tmp_path, "estimate", "--workers", "1", *GRID, *few, "--sweep-name", "guess")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     record = known(
@@ -69,7 +69,7 @@ def test_an_estimate_has_the_batch_that_few_steps_exceed(tmp_path: Path) -> None
 
 
 def test_a_fit_finds_the_largest_expected_batch(tmp_path: Path) -> None:
-    arguments = ["--workload", "example_workloads:mlp", "--trainers", "dpsgd_ghost", "--seq-lens", "1"]
+    arguments = ["--workload", "example_workloads:mlp", "--trainers", "ghost", "--seq-lens", "1"]
     arguments += ["--device", "cpu", "--poisson-sampling", "true", "--device-memory-gib", "0.001"]
     ended = measure_here(
         tmp_path, "fit", "--workers", "1", *arguments, "--verify", "true", "--sweep-name", "search"

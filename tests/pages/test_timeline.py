@@ -16,7 +16,6 @@ from page_reader import Page, text_of
 from dpprof.findings.tables import BEFORE, BETWEEN
 from dpprof.pages.timeline import compute, render, step_data, write_timeline
 from dpprof.record.figures.results import read_result
-from dpprof.record.folder import RunFolder
 from dpprof.record.ledger import StepTimeline
 from dpprof.record.record import Memory, ParameterGroup, Record
 from dpprof.vocabulary.categories import CATEGORIES
@@ -96,22 +95,6 @@ def test_one_slow_step_changes_neither_the_slow_down_nor_the_widths(tmp_path: Pa
     assert drawn == pytest.approx(listed)
     assert listed == pytest.approx({"forward": 30, "backward": 60})
     assert {name: result.metrics[f"latency/{name}_ms"] for name in drawn} == listed
-
-
-def test_a_folder_of_an_older_version_has_the_chart_and_its_largest_tensors() -> None:
-    kept = Path(__file__).parents[1] / "written_by_0_2" / "grid"
-    result = read_result(RunFolder(kept / "DPGhostClippingTrainer_tiny-vocab64-hidden16-layers1_bs2_seq16"))
-    data = compute(result)
-    assert data is not None
-    step = data.step
-    assert step["storages"] is None
-    events = list(zip(step["bytes"], step["moved"], strict=True))[: step["peak"]]
-    changes = [num_bytes for num_bytes, moved in events if moved < 0]
-    assert sum(step["start"]) + sum(changes) == data.ledger.peak
-    page = Page(render(data, b""))
-    assert "The largest tensors at the peak" in page.text
-    assert len(page.tables["tensors"]) == 1 + 20
-    assert f"The 20 largest of {data.tables.num_tensors} tensors." in page.text
 
 
 def test_traffic_is_drawn_as_bars_by_class(tmp_path: Path) -> None:

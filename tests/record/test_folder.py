@@ -79,19 +79,8 @@ def test_create_clears_what_an_earlier_try_left(tmp_path: Path) -> None:
 
 def test_what_a_configuration_leaves_out_has_its_default(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    folder.config.write_text('{"trainer": "dpsgd", "lr": 1}')
+    folder.config.write_text('{"trainer": "flat", "lr": 1}')
     assert folder.read_config() == ExperimentConfig(trainer="DPSGDTrainer", lr=1.0)
-
-
-def test_a_folder_measured_before_there_were_two_loops_has_the_lean_one(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    folder.create(ExperimentConfig(batch_size=7))
-    settings = json.loads(folder.config.read_text())
-    del settings["loop"], settings["poisson_sampling"]
-    folder.config.write_text(json.dumps(settings))
-    assert folder.read_config().loop == "documented", "a configuration written by hand"
-    folder.write_record(Record(settings, {}, passes={"clean": PassOutcome(PassStatus.FINISHED)}))
-    assert folder.read_config() == ExperimentConfig(batch_size=7, loop="lean")
 
 
 def test_artifacts_are_finished_regular_files_with_names_that_can_be_uploaded(tmp_path: Path) -> None:

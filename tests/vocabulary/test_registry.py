@@ -66,14 +66,8 @@ def test_an_unlisted_trainer_has_a_grey_and_its_own_name_and_comes_last() -> Non
 
 def test_short_names_stand_for_trainers() -> None:
     assert TRAINER_NAMES["ghost"] == TRAINER_NAMES["DPGhostClippingTrainer"] == "DPGhostClippingTrainer"
-    assert TRAINER_NAMES["dpsgd_ghost"] == "DPGhostClippingTrainer", "as earlier versions called it"
 
 
 def test_a_colour_that_pages_cannot_use_is_refused() -> None:
     with pytest.raises(ValueError, match="color must be #rrggbb, and is red"):
         TrainerInfo("A", "a", True, "red", (), (), "a:A")
-
-
-def test_another_algorithm_of_an_old_folder_stays_one() -> None:
-    assert trainer_info("DPPerLayerClippingTrainer").other_algorithm
-    assert not trainer_info("DPFunctorchTrainer").other_algorithm

@@ -31,7 +31,7 @@ _LISTED = 4
 def doubts(comparison: Comparison) -> list[str]:
     """Return a sentence for each doubt."""
     found = (
-        *(_gradient_checks, _nonfinite, _privacy, _differences, _other_algorithms, _too_low),
+        *(_gradient_checks, _nonfinite, _privacy, _differences, _other_algorithms),
         *(_ledgers, _disturbed, _told_by_runs),
     )
     return [sentence for sentences in found for sentence in sentences(comparison)]
@@ -105,23 +105,6 @@ def _other_algorithms(comparison: Comparison) -> Iterator[str]:
         yield (
             f"{named} is another algorithm than DP-SGD with flat clipping: {what}. Its costs compare with "
             "the others'; the model that it trains is another one. It is not recommended beside them."
-        )
-
-
-def _too_low(comparison: Comparison) -> Iterator[str]:
-    """Yield runs of dpprof 0.1, whose ghost and fast gradient clipping were leaner than Opacus's."""
-    names = [
-        run.name
-        for cell in comparison.cells
-        if cell.trainer in ("DPGhostClippingTrainer", "DPFastGradientClippingTrainer")
-        for run in cell.runs
-        if run.environment.get("dpprof_version", "").startswith("0.1.")
-    ]
-    if names:
-        yield (
-            "dpprof 0.1 dropped the gradients between the two backward passes of ghost and fast gradient "
-            "clipping. Opacus keeps them, so the memory and traffic of these runs are too low: measure them "
-            f"again. ({_listed(names)})"
         )
 
 

@@ -76,18 +76,13 @@ def export(result: Result, form: str) -> bytes:
             f"format: got {form!r}, but run {result.name} has no ledger, which it is made from "
             "(--passes with ledger keeps one)"
         )
-    if form != "perfetto" and not timeline.storages:  # of dpprof 0.2
-        raise ConfigError(
-            f"format: got {form!r}, but the ledger of run {result.name} lists only its largest tensors: "
-            "an earlier dpprof measured it; measure it again"
-        )
     return FORMATS[form](result, timeline)
 
 
 def write_format(form: str, result: Result) -> list[Path]:
     """Write the memory snapshot or the collapsed stacks, if the ledger has the data. Returns the file."""
     folder, timeline = result.folder, result.folder.read_timeline()
-    if timeline is None or not timeline.storages:
+    if timeline is None:
         return []
     path = folder.memory_snapshot if form == "snapshot" else folder.peak_stacks
     write_bytes(path, FORMATS[form](result, timeline))

@@ -68,7 +68,6 @@ function tip(step, { moment, ms }, mib) {
     const held = step.layers[c][moment] - (c ? step.layers[c - 1][moment] : 0);
     lines.push(line(swatch(step.colors[c]), `${step.words[c]} `, make("b", "", `${fixed(held)} MiB`)));
   }
-  if (!step.storages) return lines;
   const largest = aliveAt(step, moment).find(one => c < 0 || one.category === c);
   if (largest) {
     const owner = step.storages.owner[largest.s];
@@ -154,12 +153,12 @@ async function showTimeline() {
   const step = readStep(await unpack(document.getElementById("step"))), box = document.getElementById("memory");
   document.body.classList.add("scripted");
   const peak = { moment: step.peak, ms: step.ms[step.peak] };
-  let chosen = peak, list = () => {};
+  let chosen = peak;
   const choose = place => {
     chosen = place;
     chart.around(place.ms);
     chart.plot.redraw(false);
-    list(place);
+    listed(place);
   };
   const chart = stackChart(box, [step], {
     height: 420,
@@ -169,12 +168,9 @@ async function showTimeline() {
   });
   markPeak(chart, step, `peak ${fixed(total(step, step.peak))} MiB`, () => choose(peak));
   listenToKeys(box, chart, step, choose, () => chosen.ms);
-  if (step.storages) {
-    document.body.classList.add("listed");
-    list = listAlive(step);
-    listAll(step, choose);
-    list(chosen);
-  }
+  const listed = listAlive(step);
+  listAll(step, choose);
+  listed(chosen);
   window.timelineChart = chart;
 }
 showTimeline();

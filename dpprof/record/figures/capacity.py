@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
-from dpprof.config.devices import CONTEXT_MIB, DEVICES, NCCL_MIB, WORKSPACE_MIB, Device
+from dpprof.config.devices import CONTEXT_MIB, DEVICES, NCCL_MIB, Device
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import from_flat
 from dpprof.config.training import ADAMW, ADAMW_8BIT, SGD
@@ -17,7 +17,6 @@ from dpprof.vocabulary.formats import fixed, size
 from dpprof.vocabulary.precision import BF16, is_short
 from dpprof.vocabulary.trainers import OWN_LOOP, trainer_info
 from dpprof.vocabulary.units import GIB, MIB, mib, ms
-from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD
 
 _CPU_ATTENTION = "aten::_scaled_dot_product_flash_attention_for_cpu"
 _EMBEDDING = "aten::embedding_dense_backward"
@@ -54,26 +53,6 @@ def round_batch(largest: int) -> int:
     return largest - largest % step
 
 
-def from_allocator(config: ExperimentConfig, ledger: LedgerResult) -> dict[str, int]:
-    """Return the bytes that torch's CUDA allocator adds to the tensors, by name; empty on the CPU."""
-    if config.device != "cuda":
-        return {}
-    if ledger.from_allocator:
-        return ledger.from_allocator
-    # An estimate of dpprof 0.2.
-    device = device_of(config)
-    workspace = device.workspace_mib if device else WORKSPACE_MIB
-    found = {"block_rounding": ledger.block_rounding, "cublas_workspace": round(workspace * MIB)}
-    if (
-        config.precision == "bf16"
-        and config.workload == BUILT_IN_WORKLOAD
-        and _CPU_ATTENTION in ledger.operators
-    ):
-        rows = -(-config.seq_len // 128) * 128
-        found["attention_workspace"] = 4 * config.estimated_batch * rows * config.hidden_dim
-    return found
-
-
 def saved_by_expandable(ledger: LedgerResult) -> int:
     """Return the bytes that the smallest device needs less with expandable segments; 0 if none or unknown."""
     segments = ledger.segments
@@ -85,7 +64,7 @@ def _added(config: ExperimentConfig, ledger: LedgerResult) -> dict[str, int]:
 
     Fragmentation is what segments hold beside blocks on the smallest device that runs the step.
     """
-    added = dict(from_allocator(config, ledger))
+    added = dict(ledger.from_allocator)
     if ledger.segments is not None:
         added["fragmentation"] = ledger.segments.least - ledger.peak - sum(added.values())
         if config.world_size > 1:

@@ -36,16 +36,6 @@ def test_a_rendered_run_has_every_format_and_loses_them_with_its_answers(tmp_pat
     assert not [path for path in written if path.exists()]
 
 
-def test_a_ledger_without_storages_has_the_tracks_alone(tmp_path: Path) -> None:
-    run = folder(tmp_path, example_ledger.timeline(storages=[], storage_index=[], num_present=0))
-    result = rendered(run)
-    assert run.memory_trace.exists()
-    assert not [p for p in (run.memory_snapshot, run.peak_stacks) if p.exists()]
-    assert export(result, "perfetto")
-    with pytest.raises(ConfigError, match=r"format: got 'snapshot', but the ledger of run run lists only"):
-        export(result, "snapshot")
-
-
 def test_a_run_without_a_ledger_has_none(tmp_path: Path) -> None:
     run = folder(tmp_path, None)
     result = rendered(run)

@@ -129,5 +129,6 @@ def test_any_step_is_replayed(resizes: list[tuple[int, int]]) -> None:
         peak_event=levels.index(max(levels)) - 1,
         storages=[storage] * 6,
         storage_index=index,
+        num_present=0,
     )
     assert max(replayed(snapshot(timeline))) == max(levels)

@@ -75,7 +75,7 @@ def near(x: float, y: float) -> Any:
 
 
 def test_trainers_have_colours_and_phases_symbols() -> None:
-    html = rendered(cell(LEDGER | CEILINGS), cell(LEDGER | CEILINGS, trainer="dpsgd"))
+    html = rendered(cell(LEDGER | CEILINGS), cell(LEDGER | CEILINGS, trainer="flat"))
     marks = chart(html).marks
     assert [mark.title[1] for mark in marks] == ["StandardTrainer", "DPSGDTrainer"]
     assert [mark.color for mark in marks] == list(map(trainer_color, ("StandardTrainer", "DPSGDTrainer")))
