@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,25 @@ def test_a_forking_process_that_does_not_answer_is_given_up(
     before = forking()
     assert run(LocalLauncher(), job(tmp_path / "first")) == 0
     assert forking() == before
+
+
+def test_nobody_waits_for_a_forking_process_that_starts_but_who_asked_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sleeping = tmp_path / "sleeping.py"
+    sleeping.write_text("import time\ntime.sleep(1000)")
+    monkeypatch.setattr(forks, "MEASURE", str(sleeping))
+    made, before = forks.Forks(), forking()
+    with ThreadPoolExecutor(1) as pool, Path(os.devnull).open("w") as log:
+        asked = pool.submit(made.start, job(tmp_path / "run"), log.fileno(), "mark", dict(os.environ))
+        while not (starting := [one for one in forking() if one not in before]):
+            assert not asked.done()
+            time.sleep(0.05)
+        assert made.code_of(1) is None
+        assert not asked.done(), "it still waits"
+        starting[0].kill()
+        with pytest.raises(forks.NoForks):
+            asked.result()
 
 
 def test_nothing_outlives_a_driving_process_that_is_killed(tmp_path: Path) -> None:
