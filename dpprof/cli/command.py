@@ -1,7 +1,5 @@
 """Declare the commands that run experiments, and run their campaigns."""
 
-import importlib.metadata
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
@@ -10,12 +8,12 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from dpprof.cli.options import GroupedOptions, options_of
+from dpprof.cli.packages import check_packages
 from dpprof.cli.streams import waiting
 from dpprof.config.entry_points import FromPlanConfig
 from dpprof.config.flat import parse_drive
 from dpprof.config.named_trainers import load_named
 from dpprof.config.options import COMMANDS
-from dpprof.errors import ConfigError
 from dpprof.vocabulary.parallel import NONE
 from dpprof.vocabulary.settings import take
 
@@ -27,22 +25,6 @@ if TYPE_CHECKING:
     from dpprof.tracking.tracker import Tracker
 
 T = TypeVar("T")
-# Oldest releases that dpprof works with, as in pyproject.toml; constraints.txt has the pinned ones.
-MINIMUM = {
-    "torch": "2.8",
-    "opacus": "1.6",
-    "mlflow": "3.15",
-    "tensorboard": "2.21",
-    "torch-tb-profiler": "0.4.3",
-    "click": "8.2.1",
-    "rich": "14.3",
-    "jinja2": "3.1.2",
-    "psutil": "6.0",
-    "pydantic": "2.12",
-    "numpy": "2.0",
-    "scipy": "1.14",
-    "matplotlib": "3.9",
-}
 
 
 class Asked:
@@ -148,23 +130,3 @@ def run(campaign: "Campaign", progress: "Progress") -> "Tracker":
     run_campaign(campaign, tracker, progress, write_run_reports, image.prepare)
     progress.close()
     return tracker
-
-
-def check_packages(minimum: dict[str, str] = MINIMUM) -> None:
-    """Raise ConfigError that names every required package that is missing or too old."""
-    wrong = []
-    for package, oldest in minimum.items():
-        try:
-            found = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            wrong.append(f"{package} is missing (needs {oldest} or newer)")
-            continue
-        if _numbers(found) < _numbers(oldest):
-            wrong.append(f"{package} is {found} (needs {oldest} or newer)")
-    if wrong:
-        raise ConfigError(f"packages: {'; '.join(wrong)}. Install with: pip install -e .")
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    numbers = [int(number) for number in re.findall(r"\d+", version.partition("+")[0])[:3]]
-    return (*numbers, 0, 0, 0)[:3]

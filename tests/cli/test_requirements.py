@@ -1,19 +1,16 @@
 import importlib.metadata
-import tomllib
+import sys
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 
-from dpprof.cli.command import MINIMUM, check_packages
+from dpprof.cli import packages
+from dpprof.cli.packages import check_packages
 from dpprof.errors import ConfigError
 
-PROJECT = tomllib.loads(Path(__file__).parents[2].joinpath("pyproject.toml").read_text())["project"]
-RANGES = [Requirement(line) for line in PROJECT["dependencies"]]
 
-
-def installed(monkeypatch: pytest.MonkeyPatch, **versions: str) -> None:
-    """Pretend that just these packages are installed."""
+def needs(monkeypatch: pytest.MonkeyPatch, *requirements: str, **versions: str) -> None:
+    """Pretend that dpprof has these requirements, and that just these packages are installed."""
 
     def version(package: str) -> str:
         if package not in versions:
@@ -21,39 +18,47 @@ def installed(monkeypatch: pytest.MonkeyPatch, **versions: str) -> None:
         return versions[package]
 
     monkeypatch.setattr(importlib.metadata, "version", version)
+    monkeypatch.setattr(packages, "required", lambda: list(requirements))
 
 
 def test_the_installed_packages_are_good_enough() -> None:
     check_packages()
 
 
-def test_the_oldest_releases_are_those_of_the_project() -> None:
-    bounds = {
-        needed.name: str(spec) for needed in RANGES for spec in needed.specifier if spec.operator == ">="
-    }
-    assert bounds == {name: f">={oldest}" for name, oldest in MINIMUM.items()}
+def test_an_installation_needs_what_its_clone_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without what its extras need."""
+    of_clone = packages.required()
+    assert "opacus>=1.6,<2" in of_clone
+    monkeypatch.setattr(packages, "_PROJECT", Path("/nowhere/pyproject.toml"))
+    listed = [*of_clone, 'ray>=2.60; extra == "ray"']
+    monkeypatch.setattr(importlib.metadata, "requires", lambda name: listed)
+    assert packages.required() == of_clone
 
 
 @pytest.mark.parametrize(
     ("version", "is_enough"),
     [
-        *((version, True) for version in ("2.11", "2.11.0+cu130", "2.12.1.dev3", "2.100.0", "10.0")),
-        *((version, False) for version in ("2.9.1", "2.10.0+cu999", "1.99", "2.2")),
+        *((version, True) for version in ("2.11", "2.11.0+cu130", "2.12.1.dev3", "2.100.0")),
+        *((version, False) for version in ("2.9.1", "2.10.0+cu999", "1.99", "2.2", "10.0")),
     ],
 )
-def test_the_oldest_release_that_is_enough(
-    monkeypatch: pytest.MonkeyPatch, version: str, is_enough: bool
-) -> None:
-    installed(monkeypatch, torch=version)
+def test_the_releases_that_are_taken(monkeypatch: pytest.MonkeyPatch, version: str, is_enough: bool) -> None:
+    needs(monkeypatch, "torch>=2.11,<10", torch=version)
     if is_enough:
-        check_packages({"torch": "2.11"})
+        check_packages()
     else:
-        with pytest.raises(ConfigError, match=r"torch is .* \(needs 2\.11 or newer\)"):
-            check_packages({"torch": "2.11"})
+        with pytest.raises(ConfigError, match=r"torch is .* \(needs <10,>=2\.11\)"):
+            check_packages()
 
 
 def test_every_wrong_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    installed(monkeypatch, torch="2.11.0", mlflow="2.0.0")
+    needs(monkeypatch, "torch>=2.11", "opacus>=1.6,<2", "mlflow>=3.13", torch="2.11.0", mlflow="2.0.0")
     with pytest.raises(ConfigError, match=r"opacus is missing .*; mlflow is 2\.0\.0 ") as refused:
-        check_packages({"torch": "2.11", "opacus": "1.6", "mlflow": "3.13"})
+        check_packages()
     assert "torch" not in str(refused.value)
+
+
+def test_what_checks_them_may_be_missing_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "packaging.requirements", None)
+    with pytest.raises(ConfigError, match="packages: packaging is missing"):
+        check_packages()
