@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dpprof.measure.workloads.workload import Workload as Workload
-    from dpprof.pages.own_loop import phase as phase
-    from dpprof.pages.own_loop import profile as profile
+    from dpprof.own_loop import phase as phase
+    from dpprof.own_loop import profile as profile
 
 __version__ = "0.3.0.dev0"
 
@@ -17,7 +17,7 @@ def __getattr__(name: str) -> Any:
 
         return Workload
     if name in ("phase", "profile"):
-        from dpprof.pages import own_loop
+        from dpprof import own_loop
 
         return getattr(own_loop, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -32,7 +32,7 @@ def import_all() -> None:
 
     import dpprof.cli.main
     import dpprof.drive.sweep
-    import dpprof.pages.own_loop
+    import dpprof.own_loop
     import dpprof.pages.run_reports
     import dpprof.tracking.tracker  # noqa: F401
 

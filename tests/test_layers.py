@@ -14,6 +14,7 @@ PACKAGE = Path(dpprof.__file__).parent
 # From top to bottom. A package imports from the levels below its own, and from no other.
 LEVELS = [
     ("cli",),
+    ("own_loop",),
     ("pages",),
     ("drive",),
     ("tracking", "measure"),
@@ -25,8 +26,9 @@ LEVELS = [
     ("process", "errors"),
 ]
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
-# How many packages import from how many others, in pairs.
-MOST_ARROWS = 55
+# How many packages import from how many others, in pairs. The public door is one file, and does not count.
+MOST_ARROWS = 53
+DOOR = "own_loop"
 # The modules within a package, in the same way. What is not listed lies above them all.
 INNER = {
     "drive": [
@@ -43,16 +45,16 @@ INNER = {
     "measure": ["passes", "trainers", "workloads", "observe", "guard"],
 }
 # The measuring process is another program: the one that drives it knows its command line alone.
-DRIVING = ("cli", "drive", "tracking", "pages")
+DRIVING = ("cli", "own_loop", "drive", "tracking", "pages")
 # Files of both programs at once: what they measure runs in their own process.
-IN_PROCESS = ("drive/launch/in_process.py", "pages/own_loop.py")
+IN_PROCESS = ("drive/launch/in_process.py", "own_loop.py")
 
 # What `import dpprof` gives, imported when it is asked for.
 FACE = (
     "dpprof.measure.workloads.workload.Workload",
-    "dpprof.pages.own_loop",
-    "dpprof.pages.own_loop.phase",
-    "dpprof.pages.own_loop.profile",
+    "dpprof.own_loop",
+    "dpprof.own_loop.phase",
+    "dpprof.own_loop.profile",
 )
 
 # Where each heavy library may be imported: folders and files of the package.
@@ -70,7 +72,7 @@ HOMES = {
     ),
     "peft": ("measure/workloads/trainable.py",),
     "click": ("cli/",),
-    "rich": ("cli/", "pages/"),
+    "rich": ("cli/", "pages/", "own_loop.py"),
     "pydantic": ("json_files.py",),
     "ray": ("drive/launch/on_ray/",),
     "submitit": ("drive/launch/on_slurm/",),
@@ -157,7 +159,10 @@ def test_imports_point_one_way() -> None:
         for module, others in modules(files).items()
         for other in others
     }
-    assert len({(one, other) for one, other in arrows if one != other and one in LEVEL}) <= MOST_ARROWS
+    between = {
+        (one, other) for one, other in arrows if one != other and one in LEVEL and DOOR not in (one, other)
+    }
+    assert len(between) <= MOST_ARROWS
 
 
 def test_heavy_libraries_stay_at_home() -> None:

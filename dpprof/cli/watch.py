@@ -19,7 +19,7 @@ from dpprof.process import stopping_signals
 from dpprof.vocabulary.settings import take
 
 if TYPE_CHECKING:
-    from dpprof.pages.own_loop import Watched
+    from dpprof.own_loop import Watched
 
 
 class _Watched(GroupedOption):
@@ -61,7 +61,7 @@ def watch(command: tuple[str, ...], is_module: bool, **options: str | None) -> N
     # Asked now: a script that starts the run of `mlflow run` takes the variable away.
     is_logged = asked.log == "true" or (asked.log == "auto" and "MLFLOW_RUN_ID" in os.environ)
 
-    from dpprof.pages.own_loop import Watched
+    from dpprof.own_loop import Watched
 
     taken = ("runs_dir", "warmup_steps", "measured_steps", "end", "target")
     how, is_estimated = {each: getattr(asked, each) for each in taken}, asked.target != "none"
