@@ -9,7 +9,7 @@ import pytest
 from conftest import SCREENSHOTS
 
 from dpprof.findings.comparison.comparison import compare
-from dpprof.pages.comparison.data import compute
+from dpprof.findings.comparison.data import compute
 from dpprof.pages.comparison.page import render
 from dpprof.pages.timeline import write_timeline
 from dpprof.record.figures.results import read_result

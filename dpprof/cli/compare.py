@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from dpprof.findings.comparison.comparison import Comparison
+    from dpprof.findings.comparison.data import ComparisonData
     from dpprof.findings.comparison.regression import Check, FigureChange
-    from dpprof.pages.comparison.data import ComparisonData
 
 
 @click.command()
@@ -83,8 +83,8 @@ def _read(
     with waiting("reading the runs"), tempfile.TemporaryDirectory() as scratch:
         from dpprof.drive.sources import read_comparison
         from dpprof.findings.comparison.comparison import foreseen_of
+        from dpprof.findings.comparison.data import compute
         from dpprof.pages.comparison import page
-        from dpprof.pages.comparison.data import compute
 
         comparison, folders = read_comparison(sources, Path(scratch), warn)
         before = None

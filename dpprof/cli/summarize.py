@@ -49,7 +49,7 @@ def summarize(folder: str | None, runs_dir: str | None, form: str, output: str |
         from rich.text import Text
 
         from dpprof.cli.console import open_console
-        from dpprof.pages.comparison.data import compute
+        from dpprof.findings.comparison.data import compute
         from dpprof.pages.comparison.summary import to_markdown, view
         from dpprof.pages.terminal import show
 

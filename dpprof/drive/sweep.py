@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from dpprof.config.estimating import ESTIMATE
 from dpprof.config.experiment import ExperimentConfig
@@ -13,9 +12,8 @@ from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage
 from dpprof.drive.counters import can_count_now
 from dpprof.drive.jobs import at_a_time
 from dpprof.errors import ConfigError, ExperimentsFailed, Undecided
-from dpprof.findings.comparison.comparison import Comparison
+from dpprof.findings.comparison.reports import SweepReports
 from dpprof.findings.verdict.best import recommended
-from dpprof.findings.verdict.finding import Finding
 from dpprof.record.check import MODULE
 from dpprof.record.figures.names import HEADLINE_RATIOS, PEAK, RATIOS_OF_TIMES, STEP
 from dpprof.record.figures.results import FINISHED, KILLED, Result, describe, read_results
@@ -24,18 +22,6 @@ from dpprof.record.folder import RunFolder, SweepFolder
 from dpprof.record.record import FailureKind, Predicted
 from dpprof.tracking.tracker import Summary
 from dpprof.tracking.view import View
-
-
-@dataclass(frozen=True)
-class SweepReports:
-    """Reports on a whole sweep: their `data` and files; description and table are for its MLflow run."""
-
-    data: Any
-    comparison: Comparison
-    findings: Sequence[Finding]
-    description: str
-    table: dict[str, list[Any]]
-    files: Sequence[Path]
 
 
 @dataclass
@@ -118,7 +104,7 @@ class Sweep(Campaign):
         if not self.results:
             return Summary("stopped before anything was measured")
         self.reports = reports = self.write_reports(self.folder, self.results)
-        comparison = reports.comparison
+        comparison = reports.data.comparison
         ratios: dict[str, dict[str, float]] = {}
         for cell in comparison.cells:
             for run in cell.finished:
@@ -127,7 +113,7 @@ class Sweep(Campaign):
                     shown -= RATIOS_OF_TIMES
                 figures = comparison.ratios(cell, run)
                 ratios[run.name] = {n: figures[n] for n in HEADLINE_RATIOS if n in figures.keys() & shown}
-        best = recommended(comparison, reports.findings)
+        best = recommended(comparison, reports.data.findings)
         is_estimate = next(iter(self.experiments.values())).is_estimate
         prefix = f"{ESTIMATE}/" if is_estimate else ""
         return Summary(

@@ -42,11 +42,6 @@ def packed(data: object) -> str:
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
-def short(value: float) -> float:
-    """Round a number to visible digits."""
-    return float(f"{value:.6g}")
-
-
 def trainer_key(name: str) -> Markup:
     """Return a trainer's symbol in its colour, for a legend."""
     return svg.key(trainer_symbol(name), trainer_color(name))

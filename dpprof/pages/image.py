@@ -6,10 +6,10 @@ matplotlib is imported with the first image: that takes as long as all of dpprof
 import io
 from typing import TYPE_CHECKING
 
+from dpprof.findings.comparison.data import ComparisonData
 from dpprof.findings.comparison.rows import CellBar, Measure, ModelRows, legend
 from dpprof.findings.levels import Levels
 from dpprof.findings.tables import LedgerTables
-from dpprof.pages.comparison.data import ComparisonData
 from dpprof.vocabulary.colors import CATEGORY_COLORS, ink, words
 from dpprof.vocabulary.formats import fixed, number, size
 from dpprof.vocabulary.trainers import short_name

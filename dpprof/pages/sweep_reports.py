@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from dpprof.drive.sweep import SweepReports
 from dpprof.findings.comparison.comparison import compare, foreseen_of
+from dpprof.findings.comparison.data import ComparisonData, compute
+from dpprof.findings.comparison.reports import SweepReports
 from dpprof.findings.comparison.rows import MEASURES
 from dpprof.pages.comparison import page
-from dpprof.pages.comparison.data import ComparisonData, compute
 from dpprof.pages.comparison.export import table
 from dpprof.pages.comparison.summary import description, to_markdown
 from dpprof.pages.image import bars_of, png
@@ -32,7 +32,7 @@ def write_sweep_reports(folder: SweepFolder, results: Iterable[Result]) -> Sweep
     for path, text in texts.items():
         write_text(path, text)
     files = [*texts, *write_sweep_roofline(folder, comparison), *_images(folder, data)]
-    return SweepReports(data, comparison, data.findings, description(data), table(data), files)
+    return SweepReports(data, description(data), table(data), files)
 
 
 def _images(folder: SweepFolder, data: ComparisonData) -> Iterator[Path]:

@@ -14,7 +14,6 @@ from dpprof.findings import levels, tables
 from dpprof.findings.levels import clock
 from dpprof.findings.tables import TensorRow, tensor_row
 from dpprof.pages import html, image, run_tables
-from dpprof.pages.html import short
 from dpprof.record.figures.capacity import assumptions, doubt_words
 from dpprof.record.figures.figures import Figures
 from dpprof.record.figures.privacy import privacy_words
@@ -29,6 +28,7 @@ from dpprof.record.files import write_bytes, write_text
 from dpprof.record.ledger import LedgerResult, StepTimeline
 from dpprof.record.record import Record
 from dpprof.vocabulary.colors import CATEGORY_COLORS, CLASS_COLORS, words
+from dpprof.vocabulary.formats import short
 from dpprof.vocabulary.parallel import NONE
 from dpprof.vocabulary.trainers import short_name
 from dpprof.vocabulary.units import MS_PER_S

@@ -26,6 +26,11 @@ def number(value: float | None) -> str:
     return fixed(value, 0 if abs(value) >= 1000 else 1 if abs(value) >= 10 else 2)
 
 
+def short(value: float) -> float:
+    """Round a number to the digits that a chart can show."""
+    return float(f"{value:.6g}")
+
+
 def signed(value: float | None, digits: int = 1) -> str:
     """Format a difference with its sign; empty if None."""
     if value is None:

@@ -26,7 +26,7 @@ def test_a_stop_leaves_no_kept_result_out_of_the_comparison(tmp_path: Path) -> N
     sweep.results.append(next(iter(kept.values())))
     sweep.stop.request()
     sweep.summarize()
-    assert len(known(sweep.reports).comparison.cells) == 2
+    assert len(known(sweep.reports).data.comparison.cells) == 2
     assert len(sweep.results) == 2
 
 
@@ -87,7 +87,7 @@ def test_they_are_no_runs_but_the_verdict_tells_them_and_only_what_failed_is_est
         assert not [*folder.path.glob("*.html"), *folder.path.glob("*.png"), *folder.path.glob("*peak*")]
     runs = runs_of(mlflow_store)
     assert set(runs) == {"mine", *sweep.experiments}
-    (told,) = (finding for finding in known(sweep.reports).findings if finding.topic == "Estimate")
+    (told,) = (finding for finding in known(sweep.reports).data.findings if finding.topic == "Estimate")
     assert "on H100 (79.1 GiB), batch 2, sequence 8, estimates say: start with" in told.text
     assert told.text in sweep.folder.summary_markdown.read_text(encoding="utf-8")
     assert told.text in runs["mine"].data.tags["mlflow.note.content"]

@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from dpprof.findings import levels
+from dpprof.findings.comparison.data import compute
 from dpprof.findings.comparison.rows import MEASURES
 from dpprof.pages import image
-from dpprof.pages.comparison.data import compute
 from dpprof.pages.image import bars_of
 from dpprof.record.record import Failure, FailureKind
 from dpprof.vocabulary.colors import CATEGORY_COLORS

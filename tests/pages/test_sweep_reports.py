@@ -25,7 +25,7 @@ def kept(path: Path, *results: Result) -> SweepFolder:
 def test_the_estimates_of_a_larger_model_enter_the_verdict_and_nothing_else(tmp_path: Path) -> None:
     folder = SweepFolder(tmp_path / "mine")
     kept(folder.foreseen.path, estimate(peak=5000), estimate(GHOST, peak=2000))
-    data = write_sweep_reports(folder, [run(STANDARD, 0.1, 10), run(FLAT, 0.2, 40)])
+    data = write_sweep_reports(folder, [run(STANDARD, 0.1, 10), run(FLAT, 0.2, 40)]).data
     assert len(data.comparison.cells) == 2
     (advice,) = (found for found in data.findings if found.topic == "Estimate")
     assert advice.text.startswith("For a larger model, ")

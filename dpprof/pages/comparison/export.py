@@ -3,8 +3,8 @@
 from typing import Any
 
 from dpprof.findings.comparison.comparison import Comparison
+from dpprof.findings.comparison.data import ComparisonData, compute
 from dpprof.findings.comparison.rows import CellRow
-from dpprof.pages.comparison.data import ComparisonData, compute
 from dpprof.pages.comparison.summary import to_markdown
 from dpprof.record.figures.names import MOVED, PEAK, SAMPLES, STEP
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from dpprof.config.flat import trainers_options
 from dpprof.findings.comparison.cell import Cell
 from dpprof.findings.comparison.comparison import Comparison
+from dpprof.findings.comparison.data import ComparisonData
 from dpprof.findings.comparison.growth import growth
 from dpprof.findings.comparison.models import Model
 from dpprof.findings.comparison.places import size_of
@@ -19,7 +20,6 @@ from dpprof.findings.verdict.finding import Finding
 from dpprof.findings.verdict.largest_batch import extrapolate
 from dpprof.pages import html, svg
 from dpprof.pages.comparison.charts import growth_charts, memory_against_time
-from dpprof.pages.comparison.data import ComparisonData
 from dpprof.pages.comparison.tables import measured_table, side_tables
 from dpprof.record.figures.names import SAMPLES
 from dpprof.record.record import FailureKind

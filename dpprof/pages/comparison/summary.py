@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
+from dpprof.findings.comparison.data import ComparisonData
 from dpprof.findings.comparison.rows import WORDS
 from dpprof.findings.comparison.side_tables import counter_rows, failed_runs, judgement, pairs
 from dpprof.findings.verdict.finding import Finding
 from dpprof.pages import markdown
 from dpprof.pages.comparison import tables
-from dpprof.pages.comparison.data import ComparisonData
 from dpprof.pages.document import Document, Part, Points, Sentence, Styled
 from dpprof.vocabulary.trainers import short_name
 

@@ -6,10 +6,10 @@ from functools import partial
 from dpprof.config.flat import trainers_options
 from dpprof.findings.comparison import side_tables as beside
 from dpprof.findings.comparison.comparison import Comparison
+from dpprof.findings.comparison.data import ComparisonData
 from dpprof.findings.comparison.models import short_count
 from dpprof.findings.comparison.rows import WORDS, CellRow, ModelRows
 from dpprof.pages import document as doc
-from dpprof.pages.comparison.data import ComparisonData
 from dpprof.record.figures.names import CAPACITY, FITS, IQR, PEAK, SAMPLES, STEP
 from dpprof.record.figures.results import FINISHED
 from dpprof.record.figures.verdicts import CANNOT_TELL, FAIL, PASS

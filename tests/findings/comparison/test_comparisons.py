@@ -8,7 +8,7 @@ import pytest
 from example_results import comparison, result
 
 from dpprof.findings.comparison.comparison import Comparison, compare
-from dpprof.pages.comparison.data import compute
+from dpprof.findings.comparison.data import compute
 from dpprof.pages.comparison.export import table
 from dpprof.pages.comparison.summary import to_markdown
 from dpprof.pages.comparison.tables import model_table

@@ -7,10 +7,10 @@ from example_results import comparison, result
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.findings.comparison.comparison import Comparison, compare
+from dpprof.findings.comparison.data import compute
 from dpprof.findings.comparison.growth import lines
 from dpprof.findings.comparison.models import distinct_names, short_count
 from dpprof.findings.verdict.largest_batch import extrapolate
-from dpprof.pages.comparison.data import compute
 from dpprof.pages.comparison.page import render
 from dpprof.pages.comparison.summary import to_markdown
 from dpprof.record.figures.names import PEAK

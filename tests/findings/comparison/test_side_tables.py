@@ -13,6 +13,7 @@ from example_results import comparison, groups_of, result
 
 from dpprof.config.counter_metrics import DRAM_READ, DRAM_WRITTEN, L2_READ, L2_WRITTEN
 from dpprof.findings.comparison.comparison import Comparison
+from dpprof.findings.comparison.data import compute
 from dpprof.findings.comparison.doubts import doubts
 from dpprof.findings.comparison.side_tables import (
     counter_rows,
@@ -22,7 +23,6 @@ from dpprof.findings.comparison.side_tables import (
     privacy_rows,
     without_paired,
 )
-from dpprof.pages.comparison.data import compute
 from dpprof.pages.comparison.export import export
 from dpprof.pages.comparison.page import render
 from dpprof.pages.comparison.summary import to_markdown

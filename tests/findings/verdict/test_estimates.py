@@ -7,9 +7,9 @@ from example_findings import findings, run, told
 from example_results import MIB, comparison
 
 from dpprof.findings.comparison.comparison import Comparison, compare
+from dpprof.findings.comparison.data import compute
 from dpprof.findings.verdict.verdict import verdict
 from dpprof.pages.comparison import page
-from dpprof.pages.comparison.data import compute
 from dpprof.record.figures.results import Result
 from dpprof.record.ledger import Doubt
 

@@ -15,6 +15,7 @@ from torch.profiler import profile as torch_profile
 from torch.utils.data import DataLoader, TensorDataset
 
 import dpprof
+from dpprof import own_loop
 from dpprof.errors import DpprofError
 from dpprof.measure.guard import LoopGuard
 from dpprof.measure.own_loop import loop as loops
@@ -22,7 +23,6 @@ from dpprof.measure.own_loop import passes
 from dpprof.measure.own_loop.findings import LoopFindings
 from dpprof.measure.own_loop.ledger import FromSecondStep
 from dpprof.measure.passes import clean, trace
-from dpprof.pages import own_loop
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import PassStatus, Record
 

@@ -5,7 +5,7 @@ from example_findings import BUSY
 from example_results import comparison, result
 from record_metrics import metrics
 
-from dpprof.pages.comparison.data import compute
+from dpprof.findings.comparison.data import compute
 from dpprof.pages.comparison.export import export, table
 from dpprof.record.record import Failure, FailureKind
 

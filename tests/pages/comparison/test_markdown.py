@@ -2,7 +2,7 @@ from example_findings import BUSY, run
 from example_results import FINISHED, MIB, comparison, result
 
 from dpprof.findings.comparison.comparison import Comparison, compare
-from dpprof.pages.comparison.data import compute
+from dpprof.findings.comparison.data import compute
 from dpprof.pages.comparison.summary import description, to_markdown
 from dpprof.record.record import Failure, FailureKind, GradientCheck, Memory, PassOutcome, PassStatus
 

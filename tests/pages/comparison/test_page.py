@@ -15,8 +15,8 @@ from page_reader import Page, text_of
 from dpprof.config.flat import from_flat
 from dpprof.errors import ConfigError
 from dpprof.findings.comparison.comparison import Comparison, compare
+from dpprof.findings.comparison.data import compute
 from dpprof.findings.verdict.finding import Finding
-from dpprof.pages.comparison.data import compute
 from dpprof.pages.comparison.page import Tiles, advice, render, tiles_of
 from dpprof.pages.html import code
 from dpprof.record.figures.results import Result, read_result

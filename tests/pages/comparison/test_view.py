@@ -8,7 +8,7 @@ from example_findings import FAST, FLAT, GHOST, STANDARD, run
 from example_results import MIB, comparison, result
 
 from dpprof.findings.comparison.comparison import Comparison
-from dpprof.pages.comparison.data import compute
+from dpprof.findings.comparison.data import compute
 from dpprof.pages.comparison.summary import view
 from dpprof.pages.terminal import show
 from dpprof.record.record import Failure, FailureKind, Memory

@@ -13,11 +13,11 @@ from dpprof.findings.comparison.places import full_name
 from dpprof.findings.comparison.rows import CellRow, ModelRows, rows_by_model
 from dpprof.findings.verdict.finding import Finding
 from dpprof.findings.verdict.verdict import verdict
-from dpprof.pages.html import short
 from dpprof.record.figures.names import predicted_name
 from dpprof.record.folder import RunFolder
 from dpprof.record.ledger import StepTimeline
 from dpprof.vocabulary.colors import CATEGORY_COLORS, words
+from dpprof.vocabulary.formats import short
 from dpprof.vocabulary.trainers import short_name
 from dpprof.vocabulary.units import MS_PER_S
 

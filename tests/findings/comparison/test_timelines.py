@@ -9,7 +9,7 @@ from example_estimates import estimate
 from example_results import comparison
 
 from dpprof.findings.comparison.comparison import compare
-from dpprof.pages.comparison.data import read_timelines
+from dpprof.findings.comparison.data import read_timelines
 from dpprof.pages.html import packed
 from dpprof.record.figures.results import read_result
 from dpprof.record.ledger import PhaseMark
