@@ -58,10 +58,10 @@ class DeviceTimes:
 
     `gpu` is torch's name for it, or the processor's, and `device` cuda or cpu. `launch_us` is the least time
     of an operator on the device; `issue_us` is what Python, autograd and the dispatcher take for an operator
-    on the host. Both are 0 where not known. So many `ranks` were measured at a time, which on a CPU share it.
-    `versions` are those it was measured with, in so many `rounds`. Others meanwhile had `others_pct`, if that
-    is known, in percent of one processor, of the `processors` that the measuring process could use; it kept
-    so many `threads` busy. These three are 0 where not known.
+    on the host. Both are 0 where not known. `ranks` are the processes that were calibrated at once; on a CPU
+    they share its cores. `versions` are those it was measured with, in so many `rounds`. Others meanwhile
+    had `others_pct`, if that is known, in percent of one processor, of the `processors` that the measuring
+    process could use; it kept so many `threads` busy. These three are 0 where not known.
     """
 
     schema: int

@@ -150,11 +150,12 @@ class Takes:
         return found + (list(launching_options().values()) if DriveConfig in self.classes else [])
 
 
-# Settings that commands leave out: only estimates have `workers`; the grid varies others, or an estimate
-# comes out the same every time, ...
+# Settings that a command with a grid leaves out, as the grid varies them.
 _VARIED = (*AXES.values(),)
+# An estimate leaves out repeats too: it comes out the same every time.
 _ESTIMATED = (*_VARIED, "repeats")
-# ... what a trainer stumbles on shows on one rank and does not depend on them, ...
+# What `check` leaves out: what a trainer stumbles on shows on one rank, and does not depend on these. Only
+# estimates have `workers`.
 _CHECKED = (
     "workers",
     "trainer",
@@ -167,9 +168,9 @@ _CHECKED = (
     "noise_multiplier",
     "max_grad_norm",
 )
-# ... `verify` chooses a norm that clips most samples, and tries batches of other sizes anyway, ...
+# What `verify` leaves out: it chooses a norm that clips most samples, and tries other batches anyway.
 _VERIFIED = ("workers", "trainer", "max_grad_norm", "poisson_sampling")
-# ... or the search, the budget and the logical batch of a plan tell them.
+# What `plan` leaves out: its search, its budget and its logical batch tell them.
 _PLANNED = (
     "trainer",
     "batch_size",

@@ -320,7 +320,7 @@ class _Driver:
         book.attempt(book.tracker.finish_parent, campaign.parent, campaign.status, summary)
 
     def _done(self, task: Task) -> Sequence[Result]:
-        """Do a task; of reused results it keeps none, as they have pages and a run in MLflow. Thread-safe."""
+        """Run a task and return its new results; reused ones are logged already. Thread-safe."""
         if not self.campaign.reuses_results:
             return task(self.run_one)
         made: set[Path] = set()

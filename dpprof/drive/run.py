@@ -109,7 +109,7 @@ def replace(folder: RunFolder) -> None:
 
 
 def left_over(home: SweepFolder) -> Iterator[RunFolder]:
-    """Yield folders with a repetition left by a killed dpprof; finishes replacements that had begun."""
+    """Finish interrupted replacements, then yield folders whose rerun a killed driver left behind."""
     for path in sorted(home.path.glob(f".*{_BEFORE}")):
         folder = _visible(path, _BEFORE)
         if not folder.path.exists():

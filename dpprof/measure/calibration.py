@@ -176,7 +176,7 @@ def _asked(device: str, precisions: Sequence[str]) -> Iterator[_Asked]:
     for precision in precisions:
         with computing_in(precision):
             for case in cases(precision, device, MOST_FLOPS[device], MOST_BYTES[device]):
-                call = counted(case, device)
+                call = ledger_call(case, device)
                 yield _Asked(precision, case, call._replace(dtype=TYPES[TF32]) if precision == TF32 else call)
 
 
@@ -255,8 +255,8 @@ def _of_small_layers(device: str) -> dict[str, float]:
     return {ALL_GATHER: forward, REDUCE_SCATTER: backward - forward}
 
 
-def counted(case: Case, device: str) -> OperatorCall:
-    """Return the call that the ledger counts of an operator: of several, the one with the most work."""
+def ledger_call(case: Case, device: str) -> OperatorCall:
+    """Return the operator call as the ledger sees it: the largest, if there are several."""
     inputs = case.prepare(*(torch.empty(shape, dtype=case.dtype, device=device) for shape in case.shapes))
     clock = Clock(DeviceTimes(SCHEMA, "", device, {"float32": 1.0}, 1.0, []))
     ledger = Ledger(device, clock=clock)

@@ -16,7 +16,7 @@ from torch._C._distributed_c10d import HashStore
 from dpprof.config.device_times import TIMES, DeviceTimes
 from dpprof.config.entry_points import CalibrateConfig
 from dpprof.measure import calibration, calibration_cases
-from dpprof.measure.calibration import counted, measure, seconds_of, write_times
+from dpprof.measure.calibration import ledger_call, measure, seconds_of, write_times
 from dpprof.measure.calibration_cases import Case, cases
 from dpprof.measure.passes.clock import Clock
 from dpprof.measure.passes.machine import issue_s
@@ -29,7 +29,7 @@ def small() -> list[Case]:
     """Of each kind the case with the fewest numbers."""
     found: dict[tuple[str, bool], Case] = {}
     for case in cases("fp32", "cpu", 1e9, 2**24):
-        call = counted(case, "cpu")
+        call = ledger_call(case, "cpu")
         found.setdefault((kind_of(call.name, call.is_dense), len(case.shapes) > 1), case)
     return list(found.values())
 
@@ -37,7 +37,7 @@ def small() -> list[Case]:
 def test_every_kind_that_needs_a_stand_in_is_measured() -> None:
     kinds = set()
     for case in small():
-        call = counted(case, "cpu")
+        call = ledger_call(case, "cpu")
         assert call.num_bytes > 0
         kinds.add(kind_of(call.name, call.is_dense))
     assert kinds >= STAND_IN.keys() | {"product", "elementwise"}

@@ -13,7 +13,7 @@ from torch import Tensor
 from dpprof.config.device_times import TIMES, DeviceTimes
 from dpprof.errors import DpprofError
 from dpprof.measure import calibration
-from dpprof.measure.calibration import computing_in, counted, measure, seconds_of, write_times
+from dpprof.measure.calibration import computing_in, ledger_call, measure, seconds_of, write_times
 from dpprof.measure.calibration_cases import Case, cases
 from dpprof.measure.passes.clock import Clock, OperatorCall, as_computed
 from dpprof.vocabulary.operator_kinds import kind_of
@@ -26,7 +26,7 @@ MATRICES = ("product", *CONVOLUTIONS)
 def calls(precision: str) -> list[OperatorCall]:
     """The calls of the smaller cases of a precision."""
     with computing_in(precision):
-        return [counted(case, "cpu") for case in cases(precision, "cpu", 1e7, 2**21)]
+        return [ledger_call(case, "cpu") for case in cases(precision, "cpu", 1e7, 2**21)]
 
 
 def kinds(precision: str, dtype: str) -> set[str]:
@@ -169,13 +169,13 @@ def test_on_a_gpu_fp32_has_the_optimizers_on_lists_and_noise_in_place() -> None:
         return list(cases("fp32", device, 0, 2**20))
 
     more = listed("cuda")[len(listed("cpu")) :]
-    smallest = {counted(case, "cpu").name: case for case in reversed(more)}
+    smallest = {ledger_call(case, "cpu").name: case for case in reversed(more)}
     updates = ("mul_", "add_", "lerp_", "addcmul_", "sqrt", "div_", "addcdiv_")
     others = {"aten::_fused_sgd_", "aten::_fused_adamw_", "aten::normal_"}
     assert smallest.keys() == {f"aten::_foreach_{name}" for name in updates} | others
     for name, case in smallest.items():
         assert seconds_of(case, "cpu") > 0, name
-        call = counted(case, "cpu")
+        call = ledger_call(case, "cpu")
         assert call.num_bytes > 0
         assert call.dtype == "float32"
 

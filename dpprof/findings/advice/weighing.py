@@ -178,7 +178,7 @@ class Weighing:
 
     @property
     def worth_a_smaller_batch(self) -> Weighed | None:
-        """Faster change with the same gradient that may fit too, if the best is a smaller physical batch."""
+        """A faster change that keeps the gradient and would fit with a smaller physical batch."""
         best = self.best
         if self.fits or best is None or best.changes[0].kind != BATCH:
             return None

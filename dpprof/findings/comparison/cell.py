@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import BUDGET, HOW_MEASURED, from_flat
 from dpprof.findings.comparison.run import Run
-from dpprof.record.figures.capacity import held_against
+from dpprof.record.figures.capacity import fit_sentence
 from dpprof.record.figures.figures import PhaseFigures
 from dpprof.record.figures.names import CAPACITY, DOUBT, FITS, GROWTH, LARGEST_BATCH, NEEDED, PEAK
 from dpprof.record.figures.results import FINISHED, describe_precision
@@ -170,7 +170,7 @@ class Cell:
     @property
     def held_against(self) -> str:
         """Need of an estimate on its target device, and its fit; empty without one."""
-        held = held_against(self.is_held, self.fits, self.figures.get(GROWTH), self.figures.get(DOUBT))
+        held = fit_sentence(self.is_held, self.fits, self.figures.get(GROWTH), self.figures.get(DOUBT))
         return f"needs {memory(self.figures[NEEDED], 2)}: {held}" if held else ""
 
     @property

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from dpprof.findings.comparison.cell import Cell
 from dpprof.findings.comparison.comparison import Comparison
-from dpprof.findings.comparison.places import full_name, shortened
+from dpprof.findings.comparison.places import first_names, full_name
 from dpprof.findings.comparison.run import Run
 from dpprof.record.figures.ledger import ledger_doubt
 from dpprof.record.figures.names import UNEXPLAINED
@@ -135,7 +135,7 @@ def _disturbed(comparison: Comparison) -> Iterator[str]:
 
 
 def _with_reasons(runs: list[Run]) -> str:
-    return shortened([f"{run.name}: {', '.join(run.disturbances)}" for run in runs], _LISTED)
+    return first_names([f"{run.name}: {', '.join(run.disturbances)}" for run in runs], _LISTED)
 
 
 def _where(comparison: Comparison) -> str:
@@ -143,7 +143,7 @@ def _where(comparison: Comparison) -> str:
     found = [cell for cell in first if comparison.is_disturbed_at(cell)]
     if len(found) == len(first) > 1:
         return f"at any of the {len(first)} places"
-    return "at " + shortened([full_name(comparison, cell) for cell in found], _LISTED)
+    return "at " + first_names([full_name(comparison, cell) for cell in found], _LISTED)
 
 
 def _told_by_runs(comparison: Comparison) -> Iterator[str]:

@@ -57,7 +57,7 @@ def _ranges(comparison: Comparison, cells: list[Cell]) -> str:
     return f"{joined(list(models))}, batch {batch}, sequence {sequence}"
 
 
-def shortened(names: Sequence[str], most: int) -> str:
+def first_names(names: Sequence[str], most: int) -> str:
     """List the first few names of several words, and how many more there are."""
     return "; ".join([*names[:most], *([f"{len(names) - most} more"] if len(names) > most else [])])
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from dpprof.findings.comparison.cell import Cell, competing
 from dpprof.findings.comparison.comparison import Comparison
 from dpprof.findings.comparison.intervals import step_ratio
-from dpprof.findings.comparison.places import at_places, full_name, shortened, size_of, subject
+from dpprof.findings.comparison.places import at_places, first_names, full_name, size_of, subject
 from dpprof.findings.verdict.finding import Finding
 from dpprof.record.figures.names import MOVED, PEAK, RATIOS_OF_TIMES, SAMPLES, STEP, ratio_name
 from dpprof.vocabulary.formats import fixed, joined, milliseconds, size
@@ -102,7 +102,7 @@ def _won(comparison: Comparison, bests: list[Best], does: str, everywhere: str) 
     """Say who is best at which places, the winners of most places first."""
     groups, told = grouped(bests, lambda best: best.trainers), []
     for trainers, won in sorted(groups.items(), key=lambda item: -len(item[1])):
-        names = shortened([full_name(comparison, best.cells[0]) for best in won], _LISTED)
+        names = first_names([full_name(comparison, best.cells[0]) for best in won], _LISTED)
         where = everywhere if len(groups) == 1 else f"at {len(won)} of {len(bests)} places ({names})"
         if not trainers:
             told.append(f"too few steps were timed to call one the best {where}")

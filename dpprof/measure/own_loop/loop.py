@@ -72,8 +72,8 @@ class LoopMeasurement:
     """Measures a loop's steps into a run folder.
 
     Args:
-        model: its calls are the forward phase; by default that is every outermost module that is called, and
-            the model is the one that owns most of the optimizers' parameters.
+        model: its calls are the forward phase; by default every outermost module that is called. The model
+            is then the one that owns most of the optimizers' parameters.
         optimizer: whose state is told apart; by default those whose `step` is called.
         name: of the run; letters, digits and underscores.
         runs_dir: where the run's folder is made.
@@ -216,7 +216,7 @@ class LoopMeasurement:
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Mark a phase by hand."""
-        if self._stage is None or self._marks.is_apart():
+        if self._stage is None or self._marks.is_outside_loop():
             yield
             return
         name = str(name) or _UNNAMED

@@ -87,7 +87,7 @@ class Marks:
         self._thread: int | None = None
         self.steps_elsewhere = 0
 
-    def is_apart(self) -> bool:
+    def is_outside_loop(self) -> bool:
         """Tell if the caller is being compiled, or runs in another thread or process than the loop."""
         if torch.compiler.is_compiling():
             return True
@@ -96,9 +96,9 @@ class Marks:
     def _here(
         self, hook: Callable[..., Any], instead: Callable[..., Any] | None = None
     ) -> Callable[..., Any]:
-        """Leave a hook out where the caller is apart; between compiled parts, run it uncompiled."""
+        """Leave a hook out outside of the loop; between compiled parts, run it uncompiled."""
         hook = disable(self._guard.hook(hook, instead))
-        return lambda *args, **kwargs: None if self.is_apart() else hook(*args, **kwargs)
+        return lambda *args, **kwargs: None if self.is_outside_loop() else hook(*args, **kwargs)
 
     def install(self) -> None:
         """Put hooks and wrappers in place."""
@@ -155,7 +155,7 @@ class Marks:
         guarded = self._guard.around(around)
 
         def here(original: Any, *args: Any, **kwargs: Any) -> Any:
-            return original(*args, **kwargs) if self.is_apart() else guarded(original, *args, **kwargs)
+            return original(*args, **kwargs) if self.is_outside_loop() else guarded(original, *args, **kwargs)
 
         self._installed.enter_context(wrapped(owner, name, here))
 
@@ -248,7 +248,7 @@ class Marks:
     def _before_any_step(self, before_step: Callable[..., Any], *args: Any) -> Any:
         if torch.compiler.is_compiling():
             return None
-        if self.is_apart():
+        if self.is_outside_loop():
             self.steps_elsewhere += 1
             return None
         return before_step(*args)
@@ -259,12 +259,12 @@ class Marks:
         self._followed.see_optimizer(optimizer)
         self._in_step = self._begin("optimizer_step")
         # Lightning's closure is no plain function.
-        wrapped = [self._aside(arg) if callable(arg) else arg for arg in (*args[1:], *kwargs.values())]
+        wrapped = [self._suspending(arg) if callable(arg) else arg for arg in (*args[1:], *kwargs.values())]
         given = len(args) - 1
         return (optimizer, *wrapped[:given]), dict(zip(kwargs, wrapped[given:], strict=True))
 
-    def _aside(self, closure: Callable[..., Any]) -> Callable[..., Any]:
-        """Interrupt `optimizer_step` by the closure, which has forward and backward in it."""
+    def _suspending(self, closure: Callable[..., Any]) -> Callable[..., Any]:
+        """Suspend the phase `optimizer_step` while the optimizer's closure runs."""
 
         def interrupting(closure: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             self.end_phase("optimizer_step")

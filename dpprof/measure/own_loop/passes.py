@@ -155,7 +155,7 @@ def labelled_by_opacus(observer: Observer, model: nn.Module) -> AbstractContextM
 
 
 def _watched(tensors: Iterator[Tensor], frees: list[Allocation]) -> list[ref[UntypedStorage]]:
-    """Note when storages are freed that are older than the recording: the profiler does not, on a CPU."""
+    """Record frees of storages made before the recording began, which the CPU profiler omits."""
 
     def note(num_bytes: int, _: object) -> None:
         frees.append(Allocation(time.time_ns(), -num_bytes, 0))

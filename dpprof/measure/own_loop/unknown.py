@@ -1,4 +1,4 @@
-"""Numbers of fake tensors, which nobody knows: they can be logged and calculated with, and decide nothing.
+"""Stand-in for a fake tensor's value: arithmetic and printing give nan, a comparison raises EstimateError.
 
 C code that reads a float itself, as `array`, `struct` and `decimal` do, gets nan.
 """

@@ -1,10 +1,10 @@
 """Predicts the time of a step on a device from its operators' sizes and a table of measured times.
 
 An operator takes its roofline time (the longer of moving its bytes and computing its FLOPs, at the table's
-rates) over the efficiency of the nearest measured sizes of its kind. The table says itself how wrong that is:
-each of its points is predicted from the others, also without all those nearby, and the error that four of
-five keep to at a distance is the range of a prediction there. A phase takes as long as its operators on the
-device, or as the host needs to issue them, whichever is longer; on a CPU both add up.
+rates) over the efficiency of the nearest measured sizes of its kind. Errors are cross-validated: each point
+is predicted from those further away than some distance, and the 80th percentile of the errors is the range of
+a prediction whose nearest point lies that far away. A phase takes as long as its operators on the device, or
+as the host needs to issue them, whichever is longer; on a CPU both add up.
 
 TF32 is a type of numbers of its own, in which a GPU multiplies or convolves float32 if torch lets it.
 """

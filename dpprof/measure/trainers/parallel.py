@@ -69,7 +69,7 @@ class Alone:
         return ([parameter] for parameter in parameters)
 
     def base_of_sum(self, so_far: Tensor | None) -> Tensor | None:
-        """Return what this rank's clipped sum may be added to in place, given the gradient so far."""
+        """Return the tensor to accumulate this rank's clipped sum into; None to allocate one."""
         return so_far
 
     def exchanged(

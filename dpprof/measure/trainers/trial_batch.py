@@ -80,12 +80,12 @@ def tried(trainer: TrainerBase, batch: Any, batch_size: int) -> Trial:
     cut = trial.cut(inputs, batch_size)
     with _noting(trainer.model, trial):
         try:
-            run_aside(trainer, cut)
+            run_without_side_effects(trainer, cut)
         except Exception as error:
             if is_oom(error):
                 raise
             try:
-                run_aside(trainer, cut, with_gradients=True)  # which forward may take itself
+                run_without_side_effects(trainer, cut, with_gradients=True)  # which forward may take itself
             except Exception:
                 _refuse_if_it_takes(trainer, inputs, batch_size, trial, error)
     return trial
@@ -100,7 +100,7 @@ def _refuse_if_it_takes(
 ) -> None:
     """Raise WorkloadError unless the batch itself fails too: then the step will tell."""
     try:
-        run_aside(trainer, inputs)
+        run_without_side_effects(trainer, inputs)
     except Exception:
         trial.lengths.clear()
         return
@@ -127,8 +127,8 @@ def _noting(model: nn.Module, trial: Trial) -> Iterator[None]:
         yield
 
 
-def run_aside(trainer: TrainerBase, inputs: Any, *, with_gradients: bool = False) -> Any:
-    """Run forward aside, and return its output; restores buffers and random numbers."""
+def run_without_side_effects(trainer: TrainerBase, inputs: Any, *, with_gradients: bool = False) -> Any:
+    """Run forward, then restore buffers and the random generators; return its output."""
     is_bf16 = trainer.precision == "bf16"
     with (
         drawn_again(trainer.device, state_of(trainer.device)),
@@ -171,12 +171,12 @@ def refuse_mixed(trainer: TrainerBase, inputs: Any, trial: Trial) -> None:
         if not (is_shared and has_rule) or isinstance(module.weight, FakeTensor):
             continue
         try:
-            before = _of_others(run_aside(trainer, inputs), trial.size)
+            before = _of_others(run_without_side_effects(trainer, inputs), trial.size)
         except Exception:  # the step will tell
             return
         with module.register_forward_hook(_with_another_first(trial.size)):
             try:
-                after = _of_others(run_aside(trainer, inputs), trial.size)
+                after = _of_others(run_without_side_effects(trainer, inputs), trial.size)
             except Exception as error:
                 if is_oom(error):
                     raise

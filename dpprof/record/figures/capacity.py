@@ -188,11 +188,11 @@ def logical_predicted_s(config: ExperimentConfig, ledger: LedgerResult, num_samp
     return TimeRange(*(in_logical_step(config, one, num_batches) for one in each)) if phases else None
 
 
-def in_logical_step(config: ExperimentConfig, seconds: Mapping[Any, float], times: float) -> float:
-    """Sum the seconds by phase, counting phases that each physical batch has `times` times."""
+def in_logical_step(config: ExperimentConfig, seconds: Mapping[Any, float], num_batches: float) -> float:
+    """Return the seconds of a logical step of `num_batches` physical batches from those by phase of one."""
     each_batch = trainer_info(config.trainer).each_batch
     each = sum(s for phase, s in seconds.items() if phase in each_batch)
-    return sum(seconds.values()) + (times - 1) * each
+    return sum(seconds.values()) + (num_batches - 1) * each
 
 
 def assumptions(config: ExperimentConfig, ledger: LedgerResult) -> list[str]:
@@ -302,7 +302,7 @@ class EstimateFigures:
         )
 
 
-def held_against(
+def fit_sentence(
     is_held: bool, fits: bool | None, growth_mib: float | None, doubt_mib: float | None, device: str = ""
 ) -> str:
     """Say whether an estimate fits a device, or why that is open; empty if no device is given."""

@@ -8,7 +8,7 @@ from functools import cached_property
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.errors import DpprofError
 from dpprof.json_files import naming
-from dpprof.record.figures.capacity import EstimateFigures, capacity_bytes, held_against, time_range
+from dpprof.record.figures.capacity import EstimateFigures, capacity_bytes, fit_sentence, time_range
 from dpprof.record.figures.figures import Figures
 from dpprof.record.figures.ledger import UNTRACKED
 from dpprof.record.figures.names import Metric, memory_metrics, metrics, named, plan_metrics
@@ -192,7 +192,7 @@ def _describe_estimate(config: ExperimentConfig, figures: Figures, estimate: Est
 def estimate_held_against(estimate: EstimateFigures, config: ExperimentConfig) -> str:
     """Say whether an estimate fits its device, or why that is open."""
     is_held = estimate.capacity_mib is not None
-    return held_against(is_held, estimate.fits, estimate.growth_mib, estimate.doubt_mib, device_name(config))
+    return fit_sentence(is_held, estimate.fits, estimate.growth_mib, estimate.doubt_mib, device_name(config))
 
 
 def describe_steps(config: ExperimentConfig) -> str:

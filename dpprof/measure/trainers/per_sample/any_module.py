@@ -23,7 +23,7 @@ from dpprof.measure.trainers.draws import attention_alike, drawn_again, dropouts
 from dpprof.measure.trainers.nested import named_leaves
 from dpprof.measure.trainers.per_sample.book import Book
 from dpprof.measure.trainers.per_sample.uses import PerSample, in_rows
-from dpprof.measure.trainers.trial_batch import run_aside
+from dpprof.measure.trainers.trial_batch import run_without_side_effects
 from dpprof.measure.workloads.factory import first_line
 from dpprof.vocabulary.formats import listed
 from dpprof.vocabulary.messages import is_oom
@@ -276,7 +276,7 @@ def refuse_other_numbers(trainer: TrainerBase, book: Book, inputs: Any, batch_si
     calls: list[tuple[_Call, Tensors, Tensors]] = []
     book.noted_calls = calls
     try:
-        run_aside(trainer, inputs, with_gradients=True)
+        run_without_side_effects(trainer, inputs, with_gradients=True)
     except Exception as error:  # the step will tell
         if is_oom(error):
             raise
