@@ -1,4 +1,4 @@
-"""Writes what is derived from the code: MLproject, and the tables in docs/parameters.md and docs/api.md.
+"""Writes what is derived from the code: the tables in docs/parameters.md and docs/api.md.
 
     python scripts/write_derived.py
 
@@ -11,14 +11,11 @@ from dataclasses import Field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from dpprof.config.options import COMMANDS, launching_options, training_options
 from dpprof.vocabulary.settings import allowed
 
 ROOT = Path(__file__).parent.parent
 PARAMETERS = ROOT / "docs" / "parameters.md"
-HEADER = "# Made by scripts/write_derived.py from the settings in dpprof/config; change them there.\n"
 API = ROOT / "docs" / "api.md"
 TABLE_BEGIN = "<!-- made by scripts/write_derived.py -->\n"
 TABLE_END = "<!-- end of what it made -->\n"
@@ -38,33 +35,13 @@ PUBLIC = {
 
 
 def default_of(field: "Field[Any]") -> Any:
-    """A default as MLproject and the command line write it."""
+    """A default as the command line writes it."""
     return str(field.default).lower() if isinstance(field.default, bool) else field.default
 
 
-def mlproject() -> str:
-    """The text of the MLproject file."""
-    entry_points = {}
-    for command, takes in COMMANDS.items():
-        entry_points[command] = {
-            "parameters": {
-                field.name: {
-                    "type": "float" if type(field.default) in (int, float) else "string",
-                    "default": default_of(field),
-                }
-                for field in takes.settings
-            },
-            "command": " ".join(
-                [f"python -m dpprof {command}", *(f"--{f.name} {{{f.name}}}" for f in takes.settings)]
-            ),
-        }
-    project = {"name": "dpprof", "conda_env": "conda.yaml", "entry_points": entry_points}
-    return HEADER + yaml.safe_dump(project, sort_keys=False, width=1_000_000)
-
-
 def parameter_table() -> str:
-    """The table of parameters: every parameter of every entry point, once; then the options that only some
-    trainers, workloads and launchers have, which MLproject leaves out.
+    """The table of options: every one of every command, once; then those that only some trainers, workloads
+    and launchers have.
     """
     rows = ["| parameter | default | of | meaning |", "| --- | --- | --- | --- |"]
     seen = set()
@@ -115,6 +92,5 @@ def with_table(text: str, table: str) -> str:
 
 
 if __name__ == "__main__":
-    (ROOT / "MLproject").write_text(mlproject())
     PARAMETERS.write_text(with_table(PARAMETERS.read_text(), parameter_table()))
     API.write_text(with_table(API.read_text(), api_table()))

@@ -1,17 +1,25 @@
 """The MLproject file, its pins, and `mlflow run` itself."""
 
 import os
+import shlex
 import subprocess
 import sys
 import tomllib
 from importlib.metadata import distributions
 from pathlib import Path
+from typing import Any
 
+import pytest
 import yaml
+from click.testing import CliRunner
 from conftest import ROOT, environment, fine, runs_of
+from mlflow.projects._project_spec import load_project
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from write_derived import API, PARAMETERS, api_table, mlproject, parameter_table, with_table
+from write_derived import API, PARAMETERS, api_table, parameter_table, with_table
+
+from dpprof.cli.main import cli
+from dpprof.config.options import COMMANDS
 
 
 def mlflow_run(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -26,8 +34,27 @@ def mlflow_run(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[st
     )
 
 
-def test_file_is_what_the_configuration_says() -> None:
-    assert (ROOT / "MLproject").read_text() == mlproject()
+POINTS: dict[str, Any] = yaml.safe_load((ROOT / "MLproject").read_text())["entry_points"]
+
+
+def test_every_command_has_an_entry_point_that_declares_some_of_its_options() -> None:
+    assert POINTS.keys() == COMMANDS.keys()
+    for command, point in POINTS.items():
+        assert point["parameters"].keys() <= {setting.name for setting in COMMANDS[command].settings}
+        assert all(parameter == {"default": ""} for parameter in point["parameters"].values())
+        passed = (f"--{name} {{{name}}}" for name in point["parameters"])
+        assert point["command"] == " ".join([f"python -m dpprof {command} --from-mlproject", *passed])
+
+
+@pytest.mark.parametrize("command", POINTS)
+def test_an_entry_point_refuses_a_name_that_its_command_does_not_have(command: str) -> None:
+    """`watch` too, which else hands it to the script."""
+    entry_point = load_project(str(ROOT)).get_entry_point(command)
+    line = entry_point.compute_command({"runs_dri": "a 'b'", "device": "cpu"}, None)
+    ended = CliRunner().invoke(cli, shlex.split(line)[3:])
+    assert ended.exit_code == 2
+    assert "No such option '--runs_dri'." in ended.output
+    assert "--runs_dir" in ended.output.partition("--runs_dri'")[2]
 
 
 def test_docs_have_every_parameter_and_every_public_name() -> None:
@@ -71,10 +98,13 @@ def test_everything_that_a_pinned_package_needs_is_pinned() -> None:
 
 
 def test_profile_logs_to_dpprof_and_the_run_that_mlflow_made_points_there(tmp_path: Path) -> None:
-    quick = ["passes=clean", "measured_steps=2", "model_size=tiny", "seq_len=16", "lr=1e-2"]
-    quick += ["launcher=in_process", f"runs_dir={tmp_path / 'runs'}"]
-    parameters = [part for pair in quick for part in ("-P", pair)]
+    """Undeclared options reach it, with blanks and quotes; the run has what is declared or given, no more."""
+    given = {"passes": "clean", "measured_steps": "2", "model_size": "tiny", "seq_len": "16", "lr": "1e-2"}
+    kept = tmp_path / """it's "the" runs"""
+    given |= {"launcher": "in_process", "runs_dir": str(kept)}
+    parameters = [part for name, value in given.items() for part in ("-P", f"{name}={value}")]
     fine(mlflow_run(tmp_path, "-e", "profile", *parameters))
+    assert len([*kept.glob("*/StandardTrainer_tiny_bs4_seq16/record.json")]) == 1
     runs = runs_of(tmp_path)
     run, left = runs["StandardTrainer_tiny_bs4_seq16"], runs["standard b4 s16 tiny is in dpprof"]
     assert run.info.experiment_id != left.info.experiment_id == "0"
@@ -82,6 +112,7 @@ def test_profile_logs_to_dpprof_and_the_run_that_mlflow_made_points_there(tmp_pa
     assert run.info.run_name == "standard b4 s16 tiny"
     assert run.data.tags["mlflow.user"] == left.data.tags["mlflow.user"]
     assert run.info.run_id in left.data.tags["mlflow.note.content"]
+    assert left.data.params.keys() == POINTS["profile"]["parameters"].keys() | given.keys()
 
 
 def test_watch_logs_a_script_with_its_arguments(tmp_path: Path) -> None:

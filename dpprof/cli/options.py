@@ -32,6 +32,7 @@ _LONGEST_CHOICES = 20
 STANDARD_OUTPUT = "-"
 _LONGEST_OPTION = 26
 _HELP_ALL = "--help-all"
+_FROM_MLPROJECT = "--from-mlproject"
 # Other spellings, where a command has no setting of that name.
 _ALSO = {"trainers": ("--trainer",)}
 # Settings from which on `--help` lists the first ones alone.
@@ -50,7 +51,20 @@ class GroupedOption(click.Option):
 
 
 class GroupedOptions(click.Command):
-    """A command that lists its options under headings: of many the first ones, and all by `--help-all`."""
+    """A command that lists its options under headings: of many the first ones, and all by `--help-all`.
+
+    MLproject's commands begin with `--from-mlproject`: an empty value then means that an option was not
+    given, and every option must be one of the command's own.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Leave out options of MLproject without a value."""
+        if args[:1] == [_FROM_MLPROJECT]:
+            ctx.ignore_unknown_options = False
+            blank = {at for at, word in enumerate(args) if not word}
+            left_out = {0} | blank | {at - 1 for at in blank}
+            args = [word for at, word in enumerate(args) if at not in left_out]
+        return super().parse_args(ctx, args)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the parameters, with `--help-all` where `--help` leaves some out."""
@@ -92,8 +106,8 @@ def _show_all(context: click.Context, parameter: click.Parameter, is_asked: bool
 def options_of(command: str) -> list[click.Parameter]:
     """Return an option for each setting of a command: `--batch-size`, also spelled `--batch_size`.
 
-    Values stay text and are parsed by the configuration, so that the command line, MLproject and JSON files
-    share rules and messages. Options not given are None. Own options of trainers, workloads and launchers
+    Values stay text and are parsed by the configuration, so that the command line and JSON files share rules
+    and messages. Options not given are None. Own options of trainers, workloads and launchers
     come last, under their names.
     """
     takes = COMMANDS[command]

@@ -57,7 +57,7 @@ class SweepConfig:
         minimum=1,
         below=1001,
     )
-    config: str = setting("", "JSON file with options. The command line overrides it, except with defaults.")
+    config: str = setting("", "JSON file with options. The command line overrides it.")
     sweep_name: str = setting("", "Name of the sweep and its folder; if empty, made from the time.")
     resume: bool = setting(False, "Run only the cells of sweep_name that have no finished record yet.")
 

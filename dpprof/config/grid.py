@@ -126,7 +126,7 @@ def _axes(sweep: SweepConfig, device: str) -> dict[str, list[Any]]:
 
 
 def _with_file(path: str, given: Mapping[str, object]) -> dict[str, object]:
-    """Return a file's options with those given instead, except defaults, as `mlflow run` passes them all."""
+    """Return a file's options with those given instead."""
     try:
         data = read_json(Path(path))
     except DpprofError as error:
@@ -142,10 +142,7 @@ def _with_file(path: str, given: Mapping[str, object]) -> dict[str, object]:
     }
     for name in ("trainer", "trainers"):
         load_named(merged.get(name, ""))
-    for name, value in given.items():
-        if name not in merged or parse(known[name], value) != known[name].default:
-            merged[name] = value
-    return merged
+    return merged | dict(given)
 
 
 def experiments_to_check(values: Mapping[str, object], command: str = "check") -> list[ExperimentConfig]:

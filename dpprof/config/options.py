@@ -1,6 +1,6 @@
 """Settings of each command, and own options of trainers, workloads and launchers.
 
-The command line, MLproject and docs/parameters.md are made from this.
+The command line and docs/parameters.md are made from this.
 """
 
 import copy

@@ -1,6 +1,6 @@
 """Training settings, which two experiments share if they train the same thing.
 
-A setting is declared once: command-line options, MLproject and docs/parameters.md are derived from the
+A setting is declared once: command-line options and docs/parameters.md are derived from the
 configuration classes; `options.py` says which command takes which.
 """
 

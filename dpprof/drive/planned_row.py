@@ -1,6 +1,5 @@
 """A row of a plan, as an experiment's settings with the predicted figures."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +18,7 @@ from dpprof.findings.plan.reading import read_plan, reading
 from dpprof.json_files import read_json, typed
 from dpprof.record.record import Predicted
 from dpprof.vocabulary.parallel import NONE
-from dpprof.vocabulary.settings import fields, parse
+from dpprof.vocabulary.settings import fields
 from dpprof.vocabulary.trainers import TRAINER_NAMES
 from dpprof.vocabulary.workloads import WORKLOADS, listed
 
@@ -27,8 +26,6 @@ from dpprof.vocabulary.workloads import WORKLOADS, listed
 _FREE = {"seed", "lr", "noise_multiplier", "max_grad_norm"}
 # Given, these make a step small enough for a trial.
 _SIZES = {"model_size", "batch_size", "workload"}
-# Set by `mlflow run`, which passes every parameter.
-_BY_MLFLOW_RUN = "MLFLOW_RUN_ID"
 
 
 @dataclass(frozen=True)
@@ -49,13 +46,12 @@ class PlannedRow:
     ) -> dict[str, object]:
         """Return a command's options, with the row's settings where none is given.
 
-        Under `mlflow run`, an option with its default value counts as not given. Settings that depend on a
-        given option are not filled in: sizes on the model, own options on trainer and workload. Raises
-        ConfigError if the row trains code that is not dpprof's and that the options do not name, if it is for
-        CUDA and is to be measured where there is none, or where its step on the CPU may not fit.
+        Settings that depend on a given option are not filled in: sizes on the model, own options on trainer
+        and workload. Raises ConfigError if the row trains code that is not dpprof's and that the options do
+        not name, if it is for CUDA and is to be measured where there is none, or where its step on the CPU
+        may not fit.
         """
-        known = _settings_of(command)
-        own_choice = _own_choice(given, known)
+        known, own_choice = _settings_of(command), dict(given)
         self._check_code(own_choice)
         if own_choice.get("workload") == self.config.workload:
             del own_choice["workload"]
@@ -140,8 +136,7 @@ def planned_row(asked: FromPlanConfig, given: Mapping[str, object], command: str
     there is no such row, or the file is no plan.
     """
     data = plan_data(asked.plan)
-    own_choice = _own_choice(given, _settings_of(command))
-    trainer = str(own_choice.get("trainer", own_choice.get("trainers", "")))
+    trainer = str(given.get("trainer", given.get("trainers", "")))
     trainer = TRAINER_NAMES.get(trainer, trainer)
     with reading():
         plan = read_plan(data)
@@ -155,14 +150,3 @@ def _settings_of(command: str) -> dict[str, Setting]:
     takes = COMMANDS[command]
     own = {option.field.name: option.field for option in takes.own_options}
     return {setting.name: setting for setting in takes.settings} | own
-
-
-def _own_choice(given: Mapping[str, object], known: Mapping[str, Setting]) -> dict[str, object]:
-    """Return the options that the user gave: under `mlflow run`, those that have not their default value."""
-    return {
-        name: value
-        for name, value in given.items()
-        if _BY_MLFLOW_RUN not in os.environ
-        or name not in known
-        or parse(known[name], value) != known[name].default
-    }

@@ -261,10 +261,10 @@ class Tracker:
     ) -> str:
         """Log one experiment's folder and return the run's id.
 
-        With a parent it becomes a nested run. Without one, under `mlflow run`, it goes into MLflow's run
-        unless that is left (see above). The run's name is short (`contents.py`), with the model if
-        `names_model`; the tag `dpprof.run` has the folder's. A folder that is already logged is only put
-        under the parent; a partly written run is deleted first.
+        With a parent it becomes a nested run. Without one, under `mlflow run`, MLflow's own run is left: its
+        params are as the user gave them, and cannot be changed. The run's name is short (`contents.py`), with
+        the model if `names_model`; the tag `dpprof.run` has the folder's. A folder that is already logged is
+        only put under the parent; a partly written run is deleted first.
         """
         folder = result.folder
         link = self._link(folder.mlflow)
@@ -279,11 +279,10 @@ class Tracker:
         # Written before the run, which is tagged with the link's id, so that it is found after a crash.
         link.write(folder.mlflow)
         name = short_name(result.name, result.config, with_model=names_model)
-        run = self._taken if parent is None else None
-        if run is None:
-            start_ms = int(1000 * result.record.started_at) if result.record else None
-            run = self._create(name, link, start_ms, parent)
-        run_id = str(run.info.run_id)
+        if parent is None and self._taken is not None:
+            self._taken, self._left = None, self._taken
+        start_ms = int(1000 * result.record.started_at) if result.record else None
+        run_id = str(self._create(name, link, start_ms, parent).info.run_id)
         with self._closed_on_failure(run_id):
             if parent is None:
                 self._name_given(run_id, name)

@@ -1,4 +1,4 @@
-"""Declare, parse and check settings, once for the command line, MLproject and JSON files.
+"""Declare, parse and check settings, once for the command line and JSON files.
 
 A setting is a field of a frozen dataclass, made with `setting(default, help, ...)`. Its type is its
 default's: str, int, float or bool.

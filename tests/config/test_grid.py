@@ -157,14 +157,13 @@ def test_a_json_file_may_hold_any_option_as_text_number_or_list(tmp_path: Path) 
     assert (found.config.sweep_name, found.config.resume) == ("mine", True)
 
 
-def test_an_option_wins_over_the_file_only_if_it_differs_from_its_default(tmp_path: Path) -> None:
+def test_an_option_wins_over_the_file_with_its_default_too(tmp_path: Path) -> None:
     path = saved(
         tmp_path, {"batch_sizes": [8], "seq_lens": [16], "lr": 0.5, "momentum": 0.9, "resume": False}
     )
-    # The way `mlflow run` gives them: every option, defaults included, each as text.
-    given = {"batch_sizes": "auto", "seq_lens": "32", "lr": "1e-2", "momentum": "0.1", "trainers": "standard"}
+    given = {"seq_lens": "32", "lr": "1e-2", "momentum": "0.1", "trainers": "standard"}
     (config,) = grid(config=path, **given).experiments.values()
-    assert (config.batch_size, config.seq_len, config.lr, config.momentum) == (8, 32, 0.5, 0.1)
+    assert (config.batch_size, config.seq_len, config.lr, config.momentum) == (8, 32, 0.01, 0.1)
 
 
 def test_a_text_is_held_against_each_cells_own_length(tmp_path: Path) -> None:
@@ -191,7 +190,7 @@ def test_one_file_serves_to_measure_and_to_estimate(
 ) -> None:
     """What only the other way has is left out."""
     content = {"counters": "auto", "measured_steps": 99, "seq_lens": [32], "target": "T4", "savings": False}
-    values = {"config": saved(tmp_path, content), "seq_lens": "auto"}
+    values = {"config": saved(tmp_path, content)}
     found = build_grid(values, type(expected), cuda_available=lambda: True)
     assert {(config.how, config.seq_len) for config in found.experiments.values()} == {(expected, 32)}
 

@@ -17,21 +17,11 @@ def row() -> PlannedRow:
     return PlannedRow(to_flat(config), Predicted("plan"))
 
 
-def test_what_is_given_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MLFLOW_RUN_ID", raising=False)
+def test_what_is_given_comes_first() -> None:
     filled = row().fill(DEFAULTS, "profile")
     assert filled.items() >= DEFAULTS.items()
     assert filled["model_size"] == "tiny"
     assert "norm" not in filled, "an option of the plan's trainer"
-
-
-def test_under_mlflow_run_which_passes_all_parameters_a_default_is_not_given(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("MLFLOW_RUN_ID", "0123")
-    filled = row().fill(DEFAULTS | {"seq_len": "16"}, "profile")
-    assert (filled["trainer"], filled["batch_size"]) == ("DPBookKeepingTrainer", 8)
-    assert (filled["seq_len"], filled["norm"], filled["passes"]) == ("16", "gram", "clean")
 
 
 def test_without_a_parallel_way_there_is_one_rank() -> None:
