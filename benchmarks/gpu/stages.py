@@ -31,7 +31,7 @@ _AT_A_TIME = {"cuda": 8, "cpu": 2}
 _SHARE = 0.7
 # Seconds that one experiment may take, and those without which none begins.
 _LONGEST_S, _LEAST_S = 60, 4
-_ALL_PASSES = "clean,memory,ledger,trace,ceilings,pm_sampling"
+_ALL_PASSES = "clean,memory,ledger,trace,ceilings"
 _PRECISIONS = {"cuda": "fp32,tf32,bf16", "cpu": "fp32"}
 _LAST_OF_LOG = 2000
 # A table with this many times fewer operators, for a rehearsal.

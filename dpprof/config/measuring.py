@@ -14,7 +14,6 @@ PASS_NAMES = (
     "memory",
     "trace",
     "ceilings",
-    "pm_sampling",
     # These take no times.
     "ledger",
     "gradient_check",

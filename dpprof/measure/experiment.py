@@ -14,11 +14,11 @@ from dpprof.config.estimating import ESTIMATE
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import to_flat
 from dpprof.config.measuring import ALONE, CLEAN
-from dpprof.errors import CountersUnavailable, DpprofError, EstimateError, describe_error
+from dpprof.errors import DpprofError, EstimateError, describe_error
 from dpprof.measure import gradient_check
 from dpprof.measure.environment import describe_environment
 from dpprof.measure.observe import Observer
-from dpprof.measure.passes import clean, machine, memory, pm_sampling, trace
+from dpprof.measure.passes import clean, machine, memory, trace
 from dpprof.measure.passes.clock import clock_of
 from dpprof.measure.passes.estimate_ledger import CpuLedger, CudaLedger, EstimateLedger, note_estimate
 from dpprof.measure.passes.ledger import Kept, Ledger, keep_ledger, warmup_steps
@@ -37,7 +37,7 @@ from dpprof.vocabulary.phases import label_of
 
 _TIMED = (CLEAN, ALONE, "pace")
 # Passes that take times, if only of single operators.
-_TAKING_TIMES = (*_TIMED, "trace", "ceilings", "pm_sampling")
+_TAKING_TIMES = (*_TIMED, "trace", "ceilings")
 _LEDGER_STEPS = 2
 
 
@@ -74,8 +74,6 @@ def run_experiment(config: ExperimentConfig, folder: RunFolder, say: Callable[[s
                 PASSES[name](subject)
             times_taken()
             ranks.record_results(name, record)
-        except CountersUnavailable as lacking:
-            outcome.status, outcome.reason = PassStatus.SKIPPED, str(lacking)
         except BaseException as error:
             outcome.status, outcome.reason = PassStatus.FAILED, describe_error(error)
             raise PassFailed(name) from error
@@ -206,7 +204,6 @@ PASSES: dict[str, Callable[[Subject], None]] = {
     "memory": memory.run,
     "trace": trace.run,
     "ceilings": machine.run_ceilings,
-    "pm_sampling": pm_sampling.run,
     "ledger": _ledger,
     "gradient_check": gradient_check.run,
     "verify": verification.run,

@@ -9,7 +9,7 @@ from dpprof.config.measuring import PASS_NAMES, MeasuringConfig
 @given(st.permutations(PASS_NAMES), st.integers(1, len(PASS_NAMES)), st.sampled_from([",", ", ", " ,"]))
 def test_passes_run_in_their_fixed_order(order: list[str], count: int, comma: str) -> None:
     asked = {*order[:count], "clean"}
-    fixed = ["clean", "alone", "pace", "memory", "trace", "ceilings", "pm_sampling"]
+    fixed = ["clean", "alone", "pace", "memory", "trace", "ceilings"]
     fixed += ["ledger", "gradient_check", "verify"]
     expected = tuple(name for name in fixed if name in asked)
     assert MeasuringConfig(passes=comma.join(asked)).pass_names == expected
@@ -26,7 +26,7 @@ def test_passes_run_in_their_fixed_order(order: list[str], count: int, comma: st
     ],
 )
 def test_the_clean_pass_and_known_ones(passes: str, shown: str) -> None:
-    others = "alone, pace, memory, trace, ceilings, pm_sampling, ledger, gradient_check, verify"
+    others = "alone, pace, memory, trace, ceilings, ledger, gradient_check, verify"
     allowed = f"clean, and with it any of {others}"
     assert refusal(MeasuringConfig, passes=passes) == f"passes: got {shown}, allowed: {allowed}"
 
