@@ -19,9 +19,9 @@ def check_packages() -> None:
 
 def required() -> list[str]:
     """Return the requirements, as `opacus>=1.6,<2`, without those of extras."""
-    if _PROJECT.exists():
-        found: list[str] = tomllib.loads(_PROJECT.read_text())["project"]["dependencies"]
-        return found
+    project = tomllib.loads(_PROJECT.read_text()).get("project", {}) if _PROJECT.exists() else {}
+    if project.get("name") == "dpprof":
+        return list(project["dependencies"])
     return [one for one in metadata.requires("dpprof") or () if "extra ==" not in one]
 
 

@@ -25,11 +25,16 @@ def test_the_installed_packages_are_good_enough() -> None:
     check_packages()
 
 
-def test_an_installation_needs_what_its_clone_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without what its extras need."""
+@pytest.mark.parametrize("of_another", [None, "", '[project]\nname = "mine"\ndependencies = []'])
+def test_an_installation_needs_what_its_clone_does(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, of_another: str | None
+) -> None:
+    """Without what its extras need; beside another project's file, too."""
     of_clone = packages.required()
     assert "opacus>=1.6,<2" in of_clone
-    monkeypatch.setattr(packages, "_PROJECT", Path("/nowhere/pyproject.toml"))
+    if of_another is not None:
+        (tmp_path / "pyproject.toml").write_text(of_another)
+    monkeypatch.setattr(packages, "_PROJECT", tmp_path / "pyproject.toml")
     listed = [*of_clone, 'ray>=2.60; extra == "ray"']
     monkeypatch.setattr(importlib.metadata, "requires", lambda name: listed)
     assert packages.required() == of_clone

@@ -56,7 +56,7 @@ def test_what_is_closed_or_full(tmp_path: Path) -> None:
 
 
 def test_a_name_moves_no_cursor(called: Run, tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "tests" / "written_by_0_2" / "grid", tmp_path / f"gr{TITLE}id")
+    shutil.copytree(ROOT / "tests" / "written_by_0_3" / "grid", tmp_path / f"gr{TITLE}id")
     ended = fine(called("summarize", f"gr{TITLE}id"))
     assert "gr]0;mineid" in ended.stdout
     assert "\x1b" not in ended.stdout
