@@ -1,9 +1,12 @@
-"""Jobs of small programs, and their ends, for the tests of launchers."""
+"""Jobs of small programs, their processes and their ends, for the tests of launchers."""
 
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from dpprof.drive.jobs import Stop, run_job
 from dpprof.drive.launch.job import Exit, Job
@@ -22,6 +25,20 @@ def ran(launcher: Launcher, asked: Job) -> tuple[Exit, list[str]]:
     """How a job ended, and its lines."""
     lines: list[str] = []
     return run_job(launcher, asked, lines.append, Stop()), lines
+
+
+def command(process: psutil.Process) -> list[str]:
+    """Return a process's command; none if it has ended.
+
+    It has none for a moment, either, while the kernel puts the new program in place.
+    """
+    until = time.monotonic() + 60
+    with suppress(psutil.NoSuchProcess):  # or it is a zombie by now
+        while not (words := process.cmdline()) and process.status() != psutil.STATUS_ZOMBIE:
+            assert time.monotonic() < until, process
+            time.sleep(0.001)
+        return words
+    return []
 
 
 def end_of(handle: Handle, within_s: float = 60) -> Exit:

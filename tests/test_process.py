@@ -6,6 +6,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from example_jobs import command
 from started import started
 
 from dpprof.drive.launch.job import MEASURE
@@ -27,7 +28,7 @@ def test_a_measuring_process_ends_with_a_driver_that_is_killed(tmp_path: Path) -
     arguments = ["profile", *hangs, "--seq-len", "1", "--passes", "clean"]
     driver = started(tmp_path, arguments, lambda: list(tmp_path.glob("runs/*/*/record.json")))
     children = psutil.Process(driver.pid).children(recursive=True)
-    assert any(MEASURE in child.cmdline() for child in children)
+    assert any(MEASURE in command(child) for child in children)
     driver.kill()
     assert psutil.wait_procs(children, timeout=20)[1] == []
     driver.communicate()

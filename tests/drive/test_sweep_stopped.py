@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 from conftest import call_dpprof, measure_here, runs_of
+from example_jobs import command
 from started import Process, started
 
 from dpprof.drive.launch.job import MEASURE
@@ -31,7 +32,7 @@ def start_hanging(folder: Path, batch_sizes: str) -> Process:
 def measuring_process(driver: Process) -> psutil.Process:
     """The measuring process of a running sweep."""
     (child,) = psutil.Process(driver.pid).children()
-    assert MEASURE in child.cmdline()
+    assert MEASURE in command(child)
     return child
 
 

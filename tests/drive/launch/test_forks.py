@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 from conftest import ROOT
-from example_jobs import end_of, ran
+from example_jobs import command, end_of, ran
 from example_runs import known
 
 from dpprof.config.estimating import EstimatingConfig
@@ -57,8 +57,7 @@ def job(path: Path, *, timeout_s: float = 120, **settings: Any) -> Job:
 def forking(parent: int | None = None) -> list[psutil.Process]:
     """The processes that fork for a driving one, by default this."""
     children = psutil.Process(parent).children()
-    alive = [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
-    return [child for child in alive if "--fork" in child.cmdline()]
+    return [child for child in children if "--fork" in command(child)]
 
 
 def run(launcher: LocalLauncher, job: Job) -> int:

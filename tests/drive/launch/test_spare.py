@@ -17,7 +17,7 @@ import psutil
 import pytest
 from conftest import ROOT, fine, lay_out_store, run_dpprof
 from example_config import experiment
-from example_jobs import end_of
+from example_jobs import command, end_of
 from example_runs import known
 
 from dpprof.drive.launch.child import Child
@@ -79,17 +79,7 @@ def early_process(launcher: LocalLauncher) -> psutil.Process:
 def waiting(parent: int | None = None) -> list[psutil.Process]:
     """The processes that wait, or waited, for an experiment of a driving process, by default of this one."""
     children = psutil.Process(parent).children()
-    alive = [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
-    return [child for child in alive if command(child)[-2:] == [MEASURE, WAIT]]
-
-
-def command(process: psutil.Process) -> list[str]:
-    """Return a process's command. It has none for a moment while the kernel puts the new program in place."""
-    until = time.monotonic() + 60
-    while not (words := process.cmdline()) and process.status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < until, process
-        time.sleep(0.001)
-    return words
+    return [child for child in children if command(child)[-2:] == [MEASURE, WAIT]]
 
 
 def submitted(launcher: LocalLauncher, asked: Job) -> Child:
