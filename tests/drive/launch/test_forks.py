@@ -143,9 +143,9 @@ def test_a_forking_process_that_does_not_answer_is_given_up(
 def test_nobody_waits_for_a_forking_process_that_starts_but_who_asked_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sleeping = tmp_path / "sleeping.py"
-    sleeping.write_text("import time\ntime.sleep(1000)")
-    monkeypatch.setattr(forks, "MEASURE", str(sleeping))
+    silent = tmp_path / "silent.py"
+    silent.write_text("import os\nwhile os.read(0, 2**16):\n    pass")  # until the driving process ends it
+    monkeypatch.setattr(forks, "MEASURE", str(silent))
     made, before = forks.Forks(), forking()
     with ThreadPoolExecutor(1) as pool, Path(os.devnull).open("w") as log:
         asked = pool.submit(made.start, job(tmp_path / "run"), log.fileno(), "mark", dict(os.environ))
