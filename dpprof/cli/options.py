@@ -107,8 +107,8 @@ def options_of(command: str) -> list[click.Parameter]:
     """Return an option for each setting of a command: `--batch-size`, also spelled `--batch_size`.
 
     Values stay text and are parsed by the configuration, so that the command line and JSON files share rules
-    and messages. Options not given are None. Own options of trainers, workloads and launchers
-    come last, under their names.
+    and messages. Options not given are None. Own options of trainers, workloads and launchers come last,
+    under their names.
     """
     takes = COMMANDS[command]
     declared = [(field, title) for title, found in takes.by_title.items() for field in found]

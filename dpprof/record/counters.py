@@ -4,9 +4,6 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-# Name and class of a row that holds all of a phase: no kernels were told apart, and no launches counted.
-SAMPLED = "sampled"
-
 
 @dataclass
 class CounterRow:

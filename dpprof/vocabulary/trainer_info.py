@@ -39,20 +39,19 @@ class Limit(NamedTuple):
 class TrainerInfo:
     """Description of a trainer, known without importing it.
 
-    `short_name` may be given in place of `name`. `is_private` means
-    differential privacy. `color` is `#rrggbb`. `phases` are the step's in order, `categories` those of memory
-    that it holds or makes (from `vocabulary/phases.py` and `categories.py`, or its own). `each_batch` are the
-    phases of each physical batch; others come once per step. `target` is its class, `module:ClassName`;
-    `options`, if any, a frozen dataclass of settings (`settings`). `theory` gives the FLOPs of a layer's
-    call, if a formula is known (`vocabulary.theory`). `is_default` puts it among `all` trainers; others must
-    be named. `limits` are settings that its library does not support. `other_algorithm` says how its
-    algorithm differs from DP-SGD with flat clipping. `parallel` are the supported ways to share training
-    between ranks (`vocabulary/parallel.py`). `unaccounted` says why accountants do not apply. It is empty
-    only if each step adds Gaussian noise of `noise_multiplier` * `max_grad_norm` to a sum that one sample
-    changes by at most `max_grad_norm`, and publishes nothing else of the samples. `times_standard` is its
-    step time over standard training's, where measured (`docs/results/trainers_cpu.md`, `small`).
-    `is_reentrant` says that activation checkpointing must be reentrant, so that its library's hooks do not
-    run in the first forward.
+    `short_name` may be given in place of `name`. `is_private` means differential privacy. `color` is
+    `#rrggbb`. `phases` are the step's in order, `categories` those of memory that it holds or makes (from
+    `vocabulary/phases.py` and `categories.py`, or its own). `each_batch` are the phases of each physical
+    batch; others come once per step. `target` is its class, `module:ClassName`; `options`, if any, a frozen
+    dataclass of settings (`settings`). `theory` gives the FLOPs of a layer's call, if a formula is known
+    (`vocabulary.theory`). `is_default` puts it among `all` trainers; others must be named. `limits` are
+    settings that its library does not support. `other_algorithm` says how its algorithm differs from DP-SGD
+    with flat clipping. `parallel` are the supported ways to share training between ranks
+    (`vocabulary/parallel.py`). `unaccounted` says why accountants do not apply. It is empty only if each step
+    adds Gaussian noise of `noise_multiplier` * `max_grad_norm` to a sum that one sample changes by at most
+    `max_grad_norm`, and publishes nothing else of the samples. `times_standard` is its step time over
+    standard training's, where measured (`docs/results/trainers_cpu.md`, `small`). `is_reentrant` says that
+    activation checkpointing must be reentrant, so that its library's hooks do not run in the first forward.
     """
 
     name: str
