@@ -1,5 +1,6 @@
 """What a launcher adds to an experiment: seconds from submitting a job to its end, beside the local launcher.
 
+    pip install examples/ray_launcher
     python benchmarks/launchers.py > docs/results/launchers.md
 
 Two jobs: a command that does nothing, and a small experiment with the clean pass alone. Each runs with every

@@ -22,7 +22,7 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.measure.trainers.base import TrainerBase
 from dpprof.measure.trainers.nested import call
 from dpprof.vocabulary.settings import setting
-from dpprof.vocabulary.trainers import TrainerInfo
+from dpprof.vocabulary.trainer_info import TrainerInfo
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ import gc
 import io
 import os
 import random
-import secrets
 import shutil
 import signal
 import subprocess
@@ -21,10 +20,6 @@ from unittest import mock
 # One thread a process, measured ones among them: several on as many cores mostly wait for each other
 # where operators are as small as here. Read when torch is loaded.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# What the Ray clusters of tests ask for. Read when Ray is imported; else it makes one up, and keeps it in the
-# home folder.
-os.environ.setdefault("RAY_AUTH_MODE", "token")
-os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 
 import click
 import hypothesis
@@ -58,7 +53,6 @@ LONGEST = {
     "test_plan_cli",
     "test_faults",
     "test_poisson_runs",
-    "test_ray_cluster",
     "test_opacus_ways",
     "test_failing_ranks",
     "test_verify_ranks",

@@ -29,11 +29,13 @@ def started(
     return awaited(Forked([*program, *arguments], cwd=folder, env=environment(folder) | more), until)
 
 
-def with_pipes(folder: Path, arguments: list[str], until: Callable[[], object]) -> "subprocess.Popen[str]":
+def with_pipes(
+    folder: Path, arguments: list[str], until: Callable[[], object], **more: str
+) -> "subprocess.Popen[str]":
     """The same, with pipes for its output that a test may close."""
     lay_out_store(folder)
     command, pipe = [sys.executable, "-m", "dpprof", *arguments], subprocess.PIPE
-    env = environment(folder)
+    env = environment(folder) | more
     return awaited(subprocess.Popen(command, cwd=folder, env=env, stdout=pipe, stderr=pipe, text=True), until)
 
 

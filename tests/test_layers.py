@@ -74,12 +74,11 @@ HOMES = {
     "click": ("cli/",),
     "rich": ("cli/", "pages/", "own_loop.py"),
     "pydantic": ("json_files.py",),
-    "ray": ("drive/launch/on_ray/",),
     "submitit": ("drive/launch/on_slurm/",),
 }
 # What importing a module must not load.
 LEFT_OUT = {
-    "dpprof.cli.main": {"torch", "mlflow", "matplotlib", "opacus", "peft", "pydantic", "ray", "submitit"},
+    "dpprof.cli.main": {"torch", "mlflow", "matplotlib", "opacus", "peft", "pydantic", "submitit"},
     "dpprof.measure.entry": {"torch", "mlflow", "matplotlib", "pydantic"},
     "dpprof.measure.experiment": {"mlflow", "matplotlib", "peft", "pydantic"},
     "dpprof.privacy.accounting": {"torch", "opacus", "scipy"},

@@ -21,7 +21,7 @@ class DriveConfig:
     workers: int = setting(
         0,
         "Experiments to estimate at a time, each in a process of its own; 0 is as many as suit the "
-        "launcher: 2 on this machine, one for each core of a Ray cluster.",
+        "launcher: 2 on this machine.",
         minimum=0,
     )
     runs_dir: str = setting("runs", "Folder for the results; each sweep gets a folder in it.")

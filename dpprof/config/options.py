@@ -28,10 +28,13 @@ from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.measuring import MeasuringConfig
 from dpprof.config.training import TrainingConfig
 from dpprof.errors import refuse
-from dpprof.vocabulary.launchers import LAUNCHERS, LauncherInfo
+from dpprof.vocabulary.launcher_info import LauncherInfo
+from dpprof.vocabulary.launchers import LAUNCHERS
 from dpprof.vocabulary.settings import OptionValue, fields, parse
-from dpprof.vocabulary.trainers import TRAINERS, TrainerInfo
-from dpprof.vocabulary.workloads import WORKLOADS, WorkloadInfo, listed
+from dpprof.vocabulary.trainer_info import TrainerInfo
+from dpprof.vocabulary.trainers import TRAINERS
+from dpprof.vocabulary.workload_info import WorkloadInfo
+from dpprof.vocabulary.workloads import WORKLOADS, listed
 
 Setting = dataclasses.Field[Any]
 

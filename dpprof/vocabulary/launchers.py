@@ -1,30 +1,16 @@
 """Table of launchers: ways to start a job, without importing their code.
 
 Another package adds a launcher by an entry point of the group `dpprof.launchers` that names a `LauncherInfo`.
-The module with that is loaded with the settings: from dpprof it imports only this module and `settings`.
+The module with that is loaded with the settings: from dpprof it imports only `launcher_info` and `settings`.
 """
 
 from dataclasses import dataclass
 
+from dpprof.vocabulary.launcher_info import LauncherInfo
 from dpprof.vocabulary.registry import table
 from dpprof.vocabulary.settings import setting
 
-AUTO, LOCAL_CLUSTER = "auto", "local"
 SLURM, LOCAL_SLURM = "slurm", "local"
-
-
-@dataclass(frozen=True)
-class RayOptions:
-    """Settings of Ray."""
-
-    ray_address: str = setting(
-        AUTO,
-        "Ray cluster: auto (RAY_ADDRESS, or the one that this machine belongs to), HOST:PORT of its head, or "
-        "local, which starts one on this machine alone.",
-    )
-    max_retries: int = setting(
-        1, "How often an experiment is tried again on another node if its own is lost.", minimum=0
-    )
 
 
 @dataclass(frozen=True)
@@ -54,37 +40,12 @@ ENTRY_POINTS = "dpprof.launchers"
 LOCAL = "local"
 
 
-@dataclass(frozen=True)
-class LauncherInfo:
-    """Description of a launcher, known without importing it.
-
-    `help` follows its name in `--help`. `target` is its class, `module:ClassName`, which is called with an
-    instance of `options`, a frozen dataclass of settings (`settings`), if it has one. `package`, if needed,
-    comes with dpprof's `extra`.
-    """
-
-    name: str
-    help: str
-    target: str
-    options: type | None = None
-    package: str = ""
-    extra: str = ""
-
-
 BUILT_IN = (
     LauncherInfo(LOCAL, "starts a clean process per experiment", "dpprof.drive.launch.local:LocalLauncher"),
     LauncherInfo(
         "in_process",
         "runs it here, for a debugger (no time-out)",
         "dpprof.drive.launch.in_process:InProcessLauncher",
-    ),
-    LauncherInfo(
-        "ray",
-        "starts it on a node of a Ray cluster",
-        "dpprof.drive.launch.on_ray.launcher:RayLauncher",
-        RayOptions,
-        package="ray",
-        extra="ray",
     ),
     LauncherInfo(
         "slurm",

@@ -9,9 +9,14 @@ from dpprof.vocabulary import theory
 from dpprof.vocabulary.clipping import PerSampleOptions
 from dpprof.vocabulary.parallel import DDP, NONE, PARALLEL
 from dpprof.vocabulary.registry import table
-from dpprof.vocabulary.trainer_info import OF_ANY_TRAINING, OF_FLAT_CLIPPING, ONE_BACKWARD, OPACUS_EACH_BATCH
+from dpprof.vocabulary.trainer_info import (
+    OF_ANY_TRAINING,
+    OF_FLAT_CLIPPING,
+    ONE_BACKWARD,
+    OPACUS_EACH_BATCH,
+    TrainerInfo,
+)
 from dpprof.vocabulary.trainer_info import UNLISTED_COLOR as UNLISTED_COLOR
-from dpprof.vocabulary.trainer_info import TrainerInfo as TrainerInfo
 
 ENTRY_POINTS = "dpprof.trainers"
 # Baseline of all others: the cost of training without privacy.

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from dpprof.measure.trainers.base import TrainerBase
 from dpprof.measure.trainers.nested import call
-from dpprof.vocabulary.trainers import TrainerInfo
+from dpprof.vocabulary.trainer_info import TrainerInfo
 
 
 class VmapTrainer(TrainerBase):

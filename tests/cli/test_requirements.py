@@ -35,7 +35,7 @@ def test_an_installation_needs_what_its_clone_does(
     if of_another is not None:
         (tmp_path / "pyproject.toml").write_text(of_another)
     monkeypatch.setattr(packages, "_PROJECT", tmp_path / "pyproject.toml")
-    listed = [*of_clone, 'ray>=2.60; extra == "ray"']
+    listed = [*of_clone, 'submitit>=1.5.4; extra == "slurm"']
     monkeypatch.setattr(importlib.metadata, "requires", lambda name: listed)
     assert packages.required() == of_clone
 

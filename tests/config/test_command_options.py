@@ -21,10 +21,13 @@ from dpprof.config.measuring import MeasuringConfig
 from dpprof.config.options import COMMANDS, training_options
 from dpprof.errors import ConfigError
 from dpprof.record.folder import RunFolder
-from dpprof.vocabulary.launchers import LAUNCHERS, LauncherInfo
+from dpprof.vocabulary.launcher_info import LauncherInfo
+from dpprof.vocabulary.launchers import LAUNCHERS
 from dpprof.vocabulary.settings import fields, setting, take
-from dpprof.vocabulary.trainers import TRAINER_NAMES, TRAINERS, TrainerInfo
-from dpprof.vocabulary.workloads import WORKLOADS, WorkloadInfo
+from dpprof.vocabulary.trainer_info import TrainerInfo
+from dpprof.vocabulary.trainers import TRAINER_NAMES, TRAINERS
+from dpprof.vocabulary.workload_info import WorkloadInfo
+from dpprof.vocabulary.workloads import WORKLOADS
 
 FOO = "DPFooTrainer"
 

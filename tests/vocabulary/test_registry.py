@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from dpprof.vocabulary.registry import table
-from dpprof.vocabulary.trainers import TRAINER_NAMES, TRAINERS, TrainerInfo, trainer_info, trainer_order
+from dpprof.vocabulary.trainer_info import TrainerInfo
+from dpprof.vocabulary.trainers import TRAINER_NAMES, TRAINERS, trainer_info, trainer_order
 
 MODULE = """
 from test_registry import Item

@@ -1,4 +1,4 @@
-"""Interface of launchers, tested by `tests/drive/launch/test_launchers.py`, and choice of one."""
+"""Interface of launchers, tested by `tests/launcher_conformance.py`, and choice of one."""
 
 import importlib.util
 from collections.abc import Callable

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, call_dpprof, environment, lay_out_store
+from conftest import ROOT, environment, lay_out_store
 
 MINE = "from example_workloads import mlp"
 OTHER = "raise RuntimeError('another package')"
@@ -43,12 +43,3 @@ def test_an_experiment_runs_with_the_dpprof_that_was_started(
         check=False,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
-
-
-def test_ray_which_would_run_the_other_one_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "dpprof").mkdir()
-    (tmp_path / "dpprof" / "__init__.py").write_text("")
-    ended = call_dpprof(tmp_path, *PROFILE, "--launcher", "ray", "--ray-address", "local")
-    found = tmp_path / "dpprof" / "__init__.py"
-    assert ended.returncode == 2
-    assert ended.stderr == f"dpprof: launcher: ray would run {found}: start dpprof in another folder\n"

@@ -15,8 +15,10 @@ from dpprof.pages.comparison.tables import model_table
 from dpprof.record.figures.names import STEP
 from dpprof.record.record import Failure, FailureKind
 from dpprof.vocabulary.settings import setting
-from dpprof.vocabulary.trainers import OWN_LOOP, TRAINER_NAMES, TRAINERS, TrainerInfo
-from dpprof.vocabulary.workloads import WORKLOADS, WorkloadInfo
+from dpprof.vocabulary.trainer_info import TrainerInfo
+from dpprof.vocabulary.trainers import OWN_LOOP, TRAINER_NAMES, TRAINERS
+from dpprof.vocabulary.workload_info import WorkloadInfo
+from dpprof.vocabulary.workloads import WORKLOADS
 
 FOO = "DPFooTrainer"
 

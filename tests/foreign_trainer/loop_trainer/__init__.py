@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from dpprof.vocabulary.settings import setting
-from dpprof.vocabulary.trainers import TrainerInfo
+from dpprof.vocabulary.trainer_info import TrainerInfo
 
 
 @dataclass(frozen=True)

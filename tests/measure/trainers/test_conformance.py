@@ -22,7 +22,8 @@ from dpprof.measure.trainers.training import Training
 from dpprof.measure.workloads.transformer import sequence_loss
 from dpprof.measure.workloads.workload import build_workload
 from dpprof.vocabulary.loops import LOOPS
-from dpprof.vocabulary.trainers import BUILT_IN, STANDARD, TRAINERS, TrainerInfo
+from dpprof.vocabulary.trainer_info import TrainerInfo
+from dpprof.vocabulary.trainers import BUILT_IN, STANDARD, TRAINERS
 
 BROKEN = TrainerInfo("Broken", "broken", True, "#000000", (), (), "no_such_package.trainer:Broken")
 PRIVATE = [name for name, info in TRAINERS.items() if info.is_private]

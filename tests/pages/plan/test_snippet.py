@@ -24,7 +24,8 @@ from dpprof.measure.trainers.reference import clipped_mean, naive_per_sample_gra
 from dpprof.pages.snippet import snippet
 from dpprof.privacy.guarantee import RDP, PrivateSteps
 from dpprof.privacy.rdp import rdp_epsilon
-from dpprof.vocabulary.trainers import TRAINERS, TrainerInfo
+from dpprof.vocabulary.trainer_info import TrainerInfo
+from dpprof.vocabulary.trainers import TRAINERS
 
 WRITTEN = [info.short_name for info in TRAINERS.values() if info.is_private]
 # In float32; the norms of ghost are less exact.

@@ -9,7 +9,6 @@ import sys
 from concurrent.futures import Future
 from contextlib import suppress
 from importlib.machinery import PathFinder
-from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
@@ -17,9 +16,10 @@ import psutil
 import ray
 
 import dpprof
+import ray_launcher
 from dpprof.errors import ConfigError, message_of, refuse
 from dpprof.process import leave_behind
-from dpprof.vocabulary.launchers import AUTO, LOCAL_CLUSTER
+from ray_launcher import AUTO, LOCAL_CLUSTER
 
 # Time-outs for the head to accept a connection, for Ray to connect, and for a cluster to start.
 _ANSWER_S, _CONNECT_S, _START_S = 5.0, 60.0, 180.0
@@ -73,9 +73,9 @@ def _refuse_silent(address: str) -> None:
 
 def _connect(address: str) -> None:
     connected: Future[None] = Future()
-    # Nodes run this dpprof, whatever they have installed.
+    # Nodes run this dpprof and this package, whatever they have installed.
     environment: dict[str, Any] = {
-        "py_modules": [str(Path(dpprof.__file__).parent)],
+        "py_modules": [*dpprof.__path__, *ray_launcher.__path__],
         "excludes": ["__pycache__"],
     }
     more: dict[str, Any] = {}

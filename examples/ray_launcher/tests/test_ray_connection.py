@@ -4,13 +4,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from conftest import call_dpprof
 
 from dpprof.config.drive import DriveConfig
 from dpprof.drive.launch.launcher import make_launcher
 from dpprof.errors import ConfigError
-from dpprof.vocabulary.launchers import LAUNCHERS, LauncherInfo
 
 ALLOWED = "allowed: auto, local, or HOST:PORT of a Ray cluster's head"
 
@@ -47,7 +48,7 @@ def test_where_nobody_listens(listener: str) -> None:
 def test_where_something_else_listens_the_wait_is_bounded(listener: str) -> None:
     """In a process of its own, which goes away with a thread of Ray's that still tries."""
     program = f"""
-from dpprof.drive.launch.on_ray import connection
+from ray_launcher import connection
 from dpprof.errors import ConfigError
 from dpprof.process import end_process
 connection._CONNECT_S = 2.0
@@ -64,11 +65,10 @@ except ConfigError as error:
     assert f"got '{listener}', which did not answer as a Ray cluster within 2 s" in ended.stdout
 
 
-def test_a_launcher_whose_package_is_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    info = LauncherInfo("ray", "", "no.such:Launcher", package="no_such_package", extra="ray")
-    monkeypatch.setitem(LAUNCHERS, "ray", info)
-    with pytest.raises(ConfigError) as refused:
-        make_launcher(DriveConfig(launcher="ray"))
-    assert str(refused.value) == (
-        "launcher: ray needs no_such_package, which is not installed: pip install 'dpprof[ray]'"
-    )
+def test_another_dpprof_in_the_working_directory_which_workers_would_run(tmp_path: Path) -> None:
+    found = tmp_path / "dpprof" / "__init__.py"
+    found.parent.mkdir()
+    found.write_text("")
+    ended = call_dpprof(tmp_path, "profile", "--launcher", "ray", "--ray-address", "local")
+    assert ended.returncode == 2
+    assert ended.stderr == f"dpprof: launcher: ray would run {found}: start dpprof in another folder\n"

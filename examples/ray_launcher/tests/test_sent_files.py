@@ -6,10 +6,10 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from ray_launcher import launcher
+from ray_launcher.launcher import sources_of
+from ray_launcher.on_node import pack, unpack
 
-from dpprof.drive.launch.on_ray import launcher
-from dpprof.drive.launch.on_ray.launcher import sources_of
-from dpprof.drive.launch.on_ray.on_node import pack, unpack
 from dpprof.errors import ConfigError
 
 

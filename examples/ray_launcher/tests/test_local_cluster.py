@@ -1,11 +1,13 @@
 """A Ray cluster that dpprof started, whose node is killed: Ray would end dpprof without a word."""
 
+import os
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
-from conftest import runs_of
-from started import started
+import ray_launcher
+from conftest import environment, runs_of
+from started import with_pipes
 
 from dpprof.drive.launch.job import MEASURE
 
@@ -26,7 +28,10 @@ def test_a_sweep_whose_node_is_killed_says_so_and_can_go_on(tmp_path: Path) -> N
 
     config = tmp_path / "runs" / "lost" / NAME / "config.json"
     arguments = [*GRID, "--measured-steps", "2", "--launcher", "ray", "--ray-address", "local"]
-    process = started(tmp_path, ["sweep", *arguments], measures)
+    found_by = os.pathsep.join(
+        [environment(tmp_path)["PYTHONPATH"], str(Path(ray_launcher.__file__).parents[1])]
+    )
+    process = with_pipes(tmp_path, ["sweep", *arguments], measures, PYTHONPATH=found_by)
     (node,) = [one for one in psutil.Process(process.pid).children() if one.name() == "raylet"]
     node.kill()
     output, errors = process.communicate(timeout=60)

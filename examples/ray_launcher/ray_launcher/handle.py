@@ -13,13 +13,13 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dpprof.drive.launch.job import Exit, Job
 from dpprof.drive.launch.job_log import JobLog
-from dpprof.drive.launch.on_ray import on_node
-from dpprof.drive.launch.on_ray.connection import why_lost
-from dpprof.drive.launch.on_ray.on_node import CANCEL, FOLLOW, News, Where, Work, pack, unpack
-from dpprof.drive.launch.on_ray.placement import Node, NoNodes, Placement, Placer, nodes
 from dpprof.drive.launch.ranks import OTHERS_S
 from dpprof.errors import message_of
 from dpprof.vocabulary.messages import SAID
+from ray_launcher import on_node
+from ray_launcher.connection import why_lost
+from ray_launcher.on_node import CANCEL, FOLLOW, News, Where, Work, pack, unpack
+from ray_launcher.placement import Node, NoNodes, Placement, Placer, nodes
 
 # How long a part may take to end when told to.
 _ENDING_S = 30.0

@@ -8,16 +8,20 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from threading import Lock
 
+# Keeps Ray's messages about its nodes out of the output; dpprof reports what matters. Ray reads this when it
+# is imported.
+os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
+
 import ray
 
 from dpprof.drive.launch.job import Job
 from dpprof.drive.launch.launcher import Handle, NodesElsewhere
-from dpprof.drive.launch.on_ray.connection import connect, why_lost
-from dpprof.drive.launch.on_ray.handle import RayHandle
-from dpprof.drive.launch.on_ray.placement import Placer, nodes
 from dpprof.errors import ConfigError, DpprofError
-from dpprof.vocabulary.launchers import RayOptions
 from dpprof.vocabulary.workloads import WORKLOADS, listed
+from ray_launcher import RayOptions
+from ray_launcher.connection import connect, why_lost
+from ray_launcher.handle import RayHandle
+from ray_launcher.placement import Placer, nodes
 
 # Limit on a workload's files that are sent to the nodes.
 _MOST_BYTES = 64 * 2**20

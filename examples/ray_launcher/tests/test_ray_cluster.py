@@ -13,16 +13,16 @@ from conftest import ROOT, Ended, call_dpprof, lay_out_store, runs_of
 from example_config import experiment
 from example_jobs import end_of, job, ran
 from example_runs import known
+from ray_launcher import RayOptions
+from ray_launcher.launcher import RayLauncher
+from ray_launcher.placement import NoNodes, nodes
 from ray_nodes import Cluster, wait_for
 
 from dpprof.drive.jobs import Runner
 from dpprof.drive.launch.job import Job
-from dpprof.drive.launch.on_ray.launcher import RayLauncher
-from dpprof.drive.launch.on_ray.placement import NoNodes, nodes
 from dpprof.drive.run import drive_experiment
 from dpprof.record.figures.results import Result
 from dpprof.record.folder import RunFolder
-from dpprof.vocabulary.launchers import RayOptions
 
 MEASURES = "dpprof/measure/__main__.py"
 FEW = ["--device", "cpu", "--passes", "clean", "--measured-steps", "1", "--warmup-steps", "1"]

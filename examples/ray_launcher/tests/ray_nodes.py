@@ -108,7 +108,7 @@ class Cluster:
 
     def wait_until_up(self) -> None:
         """Until every node takes part; this process must be connected."""
-        from dpprof.drive.launch.on_ray.placement import nodes
+        from ray_launcher.placement import nodes
 
         running = {node.address for node in self.nodes if node.process.poll() is None}
         deadline = time.monotonic() + _STARTING_S
