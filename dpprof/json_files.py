@@ -4,7 +4,7 @@ import gzip
 import json
 import stat
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -71,10 +71,15 @@ def parse(text: str | bytes) -> Any:
         raise DpprofError(f"it is no valid JSON ({error})") from error
 
 
-def typed(kind: type[T], data: object) -> T:
-    """Convert plain data to a type, strictly. Raises DpprofError naming the first bad or unknown field."""
+def typed(kind: type[T], data: object, obsolete: Collection[str] = ()) -> T:
+    """Convert plain data to a type, strictly. Raises DpprofError naming the first bad or unknown field.
+
+    Fields that are `obsolete` may be there, and are read over.
+    """
     from pydantic import TypeAdapter, ValidationError  # here, as measuring processes do not need it
 
+    if isinstance(data, dict):
+        data = {name: value for name, value in data.items() if name not in obsolete}
     if kind not in _adapters:
         _adapters[kind] = TypeAdapter(kind)
     try:

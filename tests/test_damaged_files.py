@@ -98,7 +98,7 @@ def kinds(at: Path) -> Iterator[tuple[Path, Callable[[Any], Any]]]:
     timeline = at / "timeline.json"
     timeline.write_text(json.dumps(read(base.ledger)["timeline"]))
     yield timeline, StepTimeline.from_dict
-    dataclasses.replace(Link.new(at, "sqlite:///x.db"), run_id="0123").write(base.mlflow)
+    dataclasses.replace(Link.new("sqlite:///x.db"), run_id="0123").write(base.mlflow)
     yield base.mlflow, lambda data: typed(Link, data)
 
 
@@ -143,7 +143,7 @@ def test_a_file_that_was_cut_is_named(tmp_path: Path, name: str) -> None:
     sweep = SweepFolder(tmp_path)
     run = run_folder(sweep.run("run").path)
     run.write_error(Failure(FailureKind.OOM, "no memory"))
-    sweep.write_state(SweepState("sweep", "0123", ["run"]))
+    sweep.write_state(SweepState("sweep", ["run"]))
     path = sweep.state if name == "sweep.json" else run.path / name
     for word, content in islice(damaged(path), 12 + ("record" in name)):
         path.write_bytes(content)

@@ -23,7 +23,7 @@ def test_the_age_counts_from_the_start_of_the_process() -> None:
 
 
 def test_a_measuring_process_ends_with_a_driver_that_is_killed(tmp_path: Path) -> None:
-    """`drive/test_resume.py` goes on with what it leaves; `faults/matrix.py` does both in one."""
+    """`drive/test_resume.py` goes on with what it leaves; `faults/test_matrix.py` does both in one."""
     hangs = ["--workload", "example_workloads:unlucky", "--trainer", "standard", "--batch-size", "7"]
     arguments = ["profile", *hangs, "--seq-len", "1", "--passes", "clean"]
     driver = started(tmp_path, arguments, lambda: list(tmp_path.glob("runs/*/*/record.json")))

@@ -273,7 +273,7 @@ class _Driver:
     def _run_stages(self) -> None:
         campaign = self.campaign
         if campaign.parent is not None:
-            campaign.folder.write_state(SweepState(campaign.kind, campaign.parent, [*campaign.names]))
+            campaign.folder.write_state(SweepState(campaign.kind, [*campaign.names]))
         for stage in campaign.stages():
             tasks = [partial(self._done, task) for task in stage.tasks]
             with closing(run_in_order(tasks, stage.at_a_time, campaign.stop)) as kept:

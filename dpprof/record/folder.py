@@ -161,10 +161,9 @@ def _timeline(data: Any) -> StepTimeline:
 
 @dataclass
 class SweepState:
-    """Kind of a sweep, MLflow id of its parent run, names of all experiments, with or without folders."""
+    """Kind of a sweep, names of all experiments, with or without folders."""
 
     kind: str = "sweep"
-    mlflow_run_id: str = ""
     experiments: list[str] = field(default_factory=list)
 
 
@@ -187,7 +186,9 @@ class SweepFolder:
 
     def read_state(self) -> SweepState:
         """Read the state, if there is one. Raises DpprofError if the file is damaged."""
-        return read_if_there(self.state, partial(typed, SweepState)) or SweepState()
+        # 0.3.0.dev0 noted the id of the parent run, which `mlflow.json` has.
+        read = partial(typed, SweepState, obsolete=("mlflow_run_id",))
+        return read_if_there(self.state, read) or SweepState()
 
     def set_aside_damaged_state(self) -> str | None:
         """Rename the state file if it cannot be read. Returns a sentence on what was wrong with it."""

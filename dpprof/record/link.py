@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -23,26 +23,24 @@ def redacted(text: str) -> str:
 
 @dataclass(frozen=True)
 class Link:
-    """Link from a folder to a run. Links of earlier versions have no `link_id` and no `path`."""
+    """Link from a folder to a run, which has the tag `dpprof.link_id` with this id."""
 
     run_id: str | None
     tracking_uri: str
     complete: bool
-    link_id: str = ""
-    path: str = ""
-    inode: int = 0
+    link_id: str
 
     @classmethod
-    def new(cls, folder: Path, tracking_uri: str) -> Self:
+    def new(cls, tracking_uri: str) -> Self:
         """Return a link for a folder that has no run yet."""
-        place = folder.resolve()
-        return cls(None, tracking_uri, False, uuid4().hex, str(place), place.stat().st_ino)
+        return cls(None, tracking_uri, False, uuid4().hex)
 
     @classmethod
     def read(cls, path: Path) -> Self | None:
         """Read a link; None if there is no file. Raises DpprofError if it is damaged."""
-        return read_if_there(path, partial(typed, cls))
+        # 0.3.0.dev0 noted where the folder lay.
+        return read_if_there(path, partial(typed, cls, obsolete=("path", "inode")))
 
     def write(self, path: Path) -> None:
-        """Write the link, without a password that links of earlier versions may have."""
-        write_text(path, json.dumps(asdict(replace(self, tracking_uri=redacted(self.tracking_uri)))))
+        """Write the link."""
+        write_text(path, json.dumps(asdict(self)))

@@ -3,8 +3,7 @@
 The measuring process never talks to MLflow: a run is written after its experiment, with that one's start and
 end times.
 
-A link is valid for the folder it was written for and the run that has its id: a copied folder has another
-path and inode, and the run belongs to the original.
+A folder's link is valid for the run that has its id. A copied folder has the original's run.
 
 MLproject cannot name an experiment. Unless the user does (`--experiment-name`, `--experiment-id` or their
 variables), `mlflow run` creates its run in the experiment Default, and runs cannot be moved. So dpprof
@@ -32,14 +31,13 @@ from dpprof.errors import DpprofError, TrackingError, refuse
 from dpprof.record.figures.names import logged, series
 from dpprof.record.figures.results import FAILED, KILLED, Result
 from dpprof.record.folder import SweepFolder
-from dpprof.record.link import Link, redacted
+from dpprof.record.link import Link
 from dpprof.tracking.contents import params_of, short_name, tables, tags_of
-from dpprof.tracking.store import EXISTS, KIND_TAG, NOTE_TAG, PARENT_TAG, RUN_TAG, Refused, Store, store_name
+from dpprof.tracking.store import EXISTS, KIND_TAG, NOTE_TAG, PARENT_TAG, Refused, Store, store_name
 from dpprof.tracking.view import TIMELINE, View, runs_page, server, ui_command
 
 DEFAULT_EXPERIMENT = "dpprof"
 LINK_TAG = "dpprof.link_id"
-_GROUPS = ("dpprof.sweep", "dpprof.estimate", "dpprof.test", "dpprof.fit", "dpprof.plan")
 _OWN = "dpprof"
 _USER = "mlflow.user"
 _DEFAULT_EXPERIMENT_ID = "0"
@@ -133,14 +131,14 @@ class Tracker:
             self.damaged.append(f"{error}; the folder counts as not logged")
             return None
 
-    def _held(self, link: Link | None, folder: Path) -> Run | None:
-        """Return the run that holds a folder, if link and run agree."""
-        if link is None or not _is_of(link, folder):
+    def _held(self, link: Link | None) -> Run | None:
+        """Return the run that holds a link's folder, if the run has the link's id."""
+        if link is None:
             return None
         if link.run_id is None:  # the writer stopped before it knew the run
             return next(iter(self.store.search(_condition(link))), None)
         run = self.store.run(link.run_id)
-        if run is None or run.info.lifecycle_stage == "deleted" or not _is_told_by(link, run, folder):
+        if run is None or run.info.lifecycle_stage == "deleted" or run.data.tags.get(LINK_TAG) != link.link_id:
             return None
         return run
 
@@ -148,22 +146,20 @@ class Tracker:
         """Open the parent run of a sweep and return its id.
 
         This is the run of `mlflow run` unless it is left (see above), else the run linked to the sweep's
-        folder if it still exists (versions without links noted its id in the state), else a new one.
+        folder if it still exists, else a new one.
         """
         folder.path.mkdir(parents=True, exist_ok=True)
-        link, earlier = self._link(folder.mlflow), folder.read_state().mlflow_run_id
-        if link is None and earlier:
-            link = Link(earlier, store_name(), complete=True)
-        held = self._held(link, folder.path)
-        if link is None or held is None or not link.link_id:
-            link = Link.new(folder.path, store_name())
+        link = self._link(folder.mlflow)
+        held = self._held(link)
+        if link is None or held is None:
+            link = Link.new(store_name())
             link.write(folder.mlflow)  # before the run is created, so that it is found after a crash
         run = self._taken or held
         run_id = str((run or self._create(name, link)).info.run_id)
         with self._closed_on_failure(run_id):
             if run is not None:
                 self.store.ask(self.store.client.update_run, run_id, status="RUNNING")
-                self._experiment_id = run.info.experiment_id  # may differ in runs of earlier versions
+                self._experiment_id = run.info.experiment_id  # another one may have been chosen since
             self._name_given(run_id, name)
             self.store.log_params(run_id, params)
             told = {KIND_TAG: kind, f"dpprof.{kind}": name, LINK_TAG: link.link_id}
@@ -268,14 +264,14 @@ class Tracker:
         """
         folder = result.folder
         link = self._link(folder.mlflow)
-        held = self._held(link, folder.path)
+        held = self._held(link)
         if held is not None and link is not None and link.complete:
             run_id = str(held.info.run_id)
             self.store.set_tags(run_id, {**tags, PARENT_TAG: parent} if parent else tags)
             return run_id
         if held is not None:
             self._delete(held.info.run_id)
-        link = Link.new(folder.path, store_name())
+        link = Link.new(store_name())
         # Written before the run, which is tagged with the link's id, so that it is found after a crash.
         link.write(folder.mlflow)
         name = short_name(result.name, result.config, with_model=names_model)
@@ -300,7 +296,7 @@ class Tracker:
         their way later. The link's tag comes last, after the link is complete: an incomplete link would have
         the run deleted when its folder is logged again.
         """
-        link = replace(Link.new(result.folder.path, store_name()), run_id=run_id, complete=True)
+        link = replace(Link.new(store_name()), run_id=run_id, complete=True)
         params, tags, write = params_of(result), tags_of(result), self.store
         write.log_params(run_id, {f"{_OWN}.{name}": value for name, value in params.items()})
         self._log_figures(run_id, result)
@@ -333,26 +329,6 @@ class Tracker:
         if result.record is not None and result.record.headline_finished:
             by_step = series(result.record).items()
             self.store.log_metrics(run_id, [(n, v, i) for n, vs in by_step for i, v in enumerate(vs)])
-
-
-def _is_of(link: Link, folder: Path) -> bool:
-    """Tell whether a link was written for this folder, which may have been moved."""
-    if not link.link_id:
-        return redacted(link.tracking_uri) == store_name()
-    place = folder.resolve()
-    return link.path == str(place) or link.inode == place.stat().st_ino
-
-
-def _is_told_by(link: Link, run: Run, folder: Path) -> bool:
-    """Confirm a link by its id; runs of earlier versions by the names of the folder and of its group."""
-    tags = run.data.tags
-    if link.link_id:
-        return bool(tags.get(LINK_TAG) == link.link_id)
-    groups = {tags[name] for name in _GROUPS if name in tags}
-    if RUN_TAG not in tags and groups == {folder.name}:  # the parent of a sweep
-        return True
-    named = tags.get(RUN_TAG, run.info.run_name)
-    return named == folder.name and (not groups or folder.resolve().parent.name in groups)
 
 
 def _condition(link: Link) -> str:

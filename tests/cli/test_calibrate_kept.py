@@ -164,7 +164,7 @@ def test_files_that_no_command_wrote_are_logged_too(
 def test_a_file_of_times_does_not_make_a_sweep_a_calibration(tmp_path: Path) -> None:
     lay_out_store(tmp_path)
     name = written(tmp_path, "grid", json.dumps(GOOD))
-    SweepFolder(tmp_path / name).write_state(SweepState("sweep", "", ["a"]))
+    SweepFolder(tmp_path / name).write_state(SweepState("sweep", ["a"]))
     assert f"{name}: 0 of 0 runs are in MLflow" in fine(call_dpprof(tmp_path, "log", name)).stdout
     assert runs_of(tmp_path)["grid"].data.tags["dpprof.kind"] == "sweep"
 

@@ -26,10 +26,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 run.write_error(Failure(FailureKind.INTERRUPTED, "stopped by the user"))
             elif made.record is not None:
                 run.write_record(made.record)
-    state = SweepState("sweep", "0" * 32, [INTERRUPTED, FINISHED, "never begun"])
+    state = SweepState("sweep", [INTERRUPTED, FINISHED, "never begun"])
     SweepFolder(home / "runs" / "grid").write_state(state)
     search = SweepFolder(home / "runs" / "search")
-    search.write_state(SweepState("fit", "0" * 32))
+    search.write_state(SweepState("fit"))
     search.run(FINISHED).mlflow.write_text("{}")
     (search.path / "fit.md").write_text("the answers")
     (search.path / "fit.json").write_text(json.dumps([{"trainer": "standard", "size": 2}]))

@@ -10,7 +10,7 @@ from dpprof.record.link import Link
 
 EARLIER = ExperimentConfig(lr=0.1)
 NEW = ExperimentConfig(lr=0.2)
-LINK = Link("0123", "sqlite:///x.db", complete=True)
+LINK = Link("0123", "sqlite:///x.db", True, "0a")
 
 
 @pytest.fixture

@@ -116,11 +116,11 @@ def test_a_stop_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
 
 def test_a_failure_is_told_with_the_figures_of_before(tmp_path: Path) -> None:
     folder = earlier_folder(tmp_path, Leaves(2, running=True))
-    Link("r", "sqlite:///m.db", True).write(folder.mlflow)
+    Link("r", "sqlite:///m.db", True, "0a").write(folder.mlflow)
     do_again(folder, Leaves(0, failure=OOM))
     assert folder.read_error() == Failure(FailureKind.OOM, "done again, it failed: no memory", at=OOM.at)
     assert folder.log.read_text() == "again"
-    assert Link.read(folder.mlflow) == Link("r", "sqlite:///m.db", False)
+    assert Link.read(folder.mlflow) == Link("r", "sqlite:///m.db", False, "0a")
 
 
 def test_a_damaged_folder_is_replaced(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_what_a_killed_search_left_is_named_and_logged(tmp_path: Path, command: 
 @pytest.mark.parametrize("kind", ["sweep", "fit"])
 def test_what_was_killed_before_its_first_experiment_ends_too(tmp_path: Path, kind: str) -> None:
     lay_out_store(tmp_path)
-    state = SweepState(kind, "", ["a", "b"] if kind == "sweep" else [])
+    state = SweepState(kind, ["a", "b"] if kind == "sweep" else [])
     SweepFolder(tmp_path / "runs" / "early").write_state(state)
     logged = call_dpprof(tmp_path, "log", "runs/early")
     assert (logged.returncode, logged.stderr) == (0, "")

@@ -3,9 +3,7 @@
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 
 from after import PROMPT_S, Logged, at_its_end, finished_passes, in_the_end, logged
@@ -21,28 +19,17 @@ _ALL_PASSES, _FEW_PASSES = "clean,memory,ledger,trace", "clean,memory"
 _REQUEST_TIMEOUT_S = "5"
 
 
-@dataclass
-class Outcome:
-    """What a row came to."""
-
-    row: Row
-    ended: str
-    then: str = ""
-    problems: list[str] = field(default_factory=list)
-
-
 class Bench:
     """A server for one row after the other, and what undisturbed sweeps log there."""
 
-    def __init__(self, folder: Path, server: MlflowServer | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._undisturbed: dict[str, dict[str, Logged]] = {}
-        self.server = server or MlflowServer(folder / "server")
-        if server is None:
-            self.server.start()
+        self.server = MlflowServer(folder / "server")
+        self.server.start()
 
-    def try_row(self, row: Row) -> Outcome:
-        """Do a row, again if the stage was missed."""
+    def problems(self, row: Row) -> list[str]:
+        """Do a row, again if the stage was missed. Returns what did not hold."""
         for _ in range(_TRIES):
             try:
                 return self._row(row)
@@ -50,9 +37,9 @@ class Bench:
                 why = f"stage missed: {missed}"
             finally:
                 self.server.heal()
-        return Outcome(row, why, problems=["not tried"])
+        return [f"not tried: {why}"]
 
-    def _row(self, row: Row) -> Outcome:
+    def _row(self, row: Row) -> list[str]:
         chosen = _ALL_PASSES if row.is_signal else _FEW_PASSES
         undisturbed = self._undisturbed_sweep(chosen)
         folder = Path(tempfile.mkdtemp(prefix="row-", dir=self.folder))
@@ -65,21 +52,19 @@ class Bench:
         try:
             disturb(row, run, self.server)
             before, told = finished_passes(folder), time.monotonic()
-            code = run.wait()
+            run.wait()
             seconds = time.monotonic() - told
-            outcome = Outcome(row, f"exit {code} after {seconds:.0f} s")
+            found = at_its_end(row, run, self.server, before)
             if row.is_signal and row.whom == "driver" and seconds > PROMPT_S:
-                outcome.problems.append(f"took {seconds:.0f} s to end")
-            outcome.problems += at_its_end(row, run, self.server, before)
+                found.append(f"took {seconds:.0f} s to end")
             self.server.heal()
             then = self._start(folder, *self._what_follows(row, folder, chosen))
-            outcome.then = then.command
             then.wait()
-            outcome.problems += in_the_end(then, self.server, undisturbed)
+            found += in_the_end(then, self.server, undisturbed)
         finally:
             run.end()
         shutil.rmtree(folder)
-        return outcome
+        return found
 
     def _stop(self, folder: Path, arguments: Sequence[str]) -> None:
         """Leave a sweep with one cell done, for a fault while it is resumed."""
@@ -120,14 +105,3 @@ class Bench:
 
 def _sweep(chosen: str) -> tuple[str, ...]:
     return ("sweep", *_SWEEP, *_STEPS, "--passes", chosen)
-
-
-@contextmanager
-def open_bench() -> Iterator[Bench]:
-    """A bench in a folder of its own, which is deleted."""
-    with tempfile.TemporaryDirectory(prefix="dpprof-faults-", ignore_cleanup_errors=True) as folder:
-        made = Bench(Path(folder))
-        try:
-            yield made
-        finally:
-            made.server.close()

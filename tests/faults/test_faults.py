@@ -1,4 +1,4 @@
-"""A real MLflow server that fails while runs are logged. The whole: `matrix.py` and `at_once.py`."""
+"""A real MLflow server that fails while runs are logged. Whole sweeps: `test_matrix.py`, `test_at_once.py`."""
 
 import shutil
 import signal
@@ -10,16 +10,12 @@ from pathlib import Path
 
 import mlflow
 import pytest
-from at_once import together
-from bench import Bench
 from conftest import environment
-from disturbances import Row
 from example_logged import laid_out
 from example_runs import known
 from faulty_proxy import HANG, LOST, Fault, FaultyProxy
 from mlflow import MlflowClient
 from mlflow_server import MlflowServer
-from PIL import Image
 
 from dpprof.errors import TrackingError
 from dpprof.record.folder import SweepFolder
@@ -135,18 +131,6 @@ def test_a_parent_whose_files_are_refused_is_closed(store: FaultyStore, tmp_path
     assert store.statuses() == {"grid": "FAILED"}
 
 
-def test_a_lost_answer_logs_no_image_twice(store: FaultyStore, tmp_path: Path) -> None:
-    tracker = opened()
-    parent = tracker.start_parent("grid", "sweep", {}, SweepFolder(tmp_path / "grid"))
-    Image.new("RGB", (2, 2)).save(tmp_path / "chart.png")
-    store.faults = [Fault("/images/", LOST), Fault("compressed", LOST)]
-    tracker.finish_parent(parent, "FINISHED", Summary("said", [tmp_path / "chart.png"]))
-    assert [fault.times for fault in store.faults] == [0, 0]
-    images = [item.path for item in store.client.list_artifacts(parent, "images")]
-    assert sorted(path.rpartition(".")[2] for path in images) == ["png", "webp"]
-    assert store.client.get_run(parent).data.tags["mlflow.loggedImages"] == "True"
-
-
 def test_after_a_time_out_nothing_more_is_sent(
     store: FaultyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,15 +224,3 @@ def test_ctrl_c_is_told_to_the_run_that_mlflow_made(store: FaultyStore, tmp_path
         patch.setenv("MLFLOW_EXPERIMENT_ID", "0")
         opened().end_given("KILLED")
     assert store.client.get_run(given).info.status == "KILLED"
-
-
-@pytest.mark.exhaustive
-def test_nothing_is_lost_or_left(server: MlflowServer, tmp_path: Path) -> None:
-    """One row of the matrix. Its parts are tested one by one too: see `test_process.py`."""
-    outcome = Bench(tmp_path, server=server).try_row(Row("driver", "SIGKILL", "memory pass"))
-    assert outcome.problems == [], outcome
-
-
-@pytest.mark.exhaustive
-def test_two_sweeps_at_once_keep_their_own_figures(tmp_path: Path) -> None:
-    assert together(tmp_path, "sweep", 2) == []

@@ -121,8 +121,8 @@ def test_a_sweep_folder_lists_its_run_folders_by_name(tmp_path: Path) -> None:
 
 def test_the_state_of_a_sweep(tmp_path: Path) -> None:
     sweep = SweepFolder(tmp_path / "new" / "sweep")
-    assert sweep.read_state() == SweepState("sweep", "", [])
-    state = SweepState("test", "0123", ["a", "b"])
+    assert sweep.read_state() == SweepState("sweep", [])
+    state = SweepState("test", ["a", "b"])
     sweep.write_state(state)
     assert json.loads(sweep.state.read_text()) == dataclasses.asdict(state)
     assert SweepFolder(sweep.path).read_state() == state

@@ -11,7 +11,7 @@ from example_logged import laid_out
 from mlflow import MlflowClient
 
 from dpprof.record.figures.results import Result, read_result
-from dpprof.record.folder import RunFolder, SweepFolder
+from dpprof.record.folder import RunFolder
 from dpprof.tracking.tracker import Tracker
 
 
@@ -47,27 +47,13 @@ def change_link(run_folder: RunFolder, **values: object) -> None:
     run_folder.mlflow.write_text(json.dumps(json.loads(run_folder.mlflow.read_text()) | values))
 
 
-@pytest.mark.parametrize("complete", [True, False])
-def test_a_copied_folder_leaves_the_originals_run_alone(folder: Path, complete: bool) -> None:
+def test_a_copy_counts_as_the_original(folder: Path) -> None:
     result = laid_out(folder / "a")
     first = opened().log_result(result, {"dpprof.sweep": "a"})
     copy = copied(result, folder / "b")
-    change_link(copy.folder, complete=complete)
-    second = opened().log_result(copy, {"dpprof.sweep": "b"})
-    assert second != first
-    run = MlflowClient().get_run(first)
-    assert (run.info.lifecycle_stage, run.data.tags["dpprof.sweep"]) == ("active", "a")
-    assert opened().log_result(copy, {}) == second
-    assert opened().log_result(result, {}) == first
-
-
-def test_a_copied_sweep_gets_a_parent_of_its_own(folder: Path) -> None:
-    first = opened().start_parent("a", "sweep", {}, SweepFolder(folder / "a"))
-    shutil.copytree(folder / "a", folder / "b")
-    second = opened().start_parent("b", "sweep", {}, SweepFolder(folder / "b"))
-    assert second != first
-    assert MlflowClient().get_run(first).data.tags["dpprof.sweep"] == "a"
-    assert opened().start_parent("a", "sweep", {}, SweepFolder(folder / "a")) == first
+    assert opened().log_result(copy, {"dpprof.sweep": "b"}) == first
+    copy.folder.mlflow.unlink()
+    assert opened().log_result(copy, {}) != first
 
 
 def test_a_moved_folder_keeps_its_run(folder: Path) -> None:
@@ -87,14 +73,10 @@ def test_a_half_written_run_is_replaced(folder: Path) -> None:
     assert MlflowClient().get_run(first).info.lifecycle_stage == "deleted"
 
 
-@pytest.mark.parametrize(("sweep", "is_held"), [("a", True), ("b", False)])
-def test_a_link_of_an_earlier_version_holds_for_the_names(folder: Path, sweep: str, is_held: bool) -> None:
+def test_a_run_with_another_id_is_left_alone(folder: Path) -> None:
     result = laid_out(folder / "a")
-    first = opened().log_result(result, {"dpprof.sweep": "a"})
-    MlflowClient().delete_tag(first, "dpprof.link_id")
-    earlier = {"run_id": first, "tracking_uri": mlflow.get_tracking_uri(), "complete": False}
-    other = result if sweep == "a" else copied(result, folder / "b")
-    other.folder.mlflow.write_text(json.dumps(earlier))
-    assert opened().log_result(other, {}) != first
-    stage = MlflowClient().get_run(first).info.lifecycle_stage
-    assert stage == ("deleted" if is_held else "active")
+    first = opened().log_result(result, {})
+    MlflowClient().set_tag(first, "dpprof.link_id", "of another folder")
+    change_link(result.folder, complete=False)
+    assert opened().log_result(result, {}) != first
+    assert MlflowClient().get_run(first).info.lifecycle_stage == "active"

@@ -1,27 +1,19 @@
-"""Many commands at once on one new store and one runs folder: has every one its own figures?
-
-    python tests/faults/at_once.py [--counts 2,12] [--times 10] [--commands sweep,profile]
+"""Many commands at once on one new store and one runs folder: every one has its own figures.
 
 All start together and are given no name, on a SQLite file that nobody has made yet. Each trains with another
 sequence length and, in turns, another precision, so that mixed figures show. Each must say where its folder
 is, and that folder and its runs in MLflow must hold its own settings and the same figures, once, finished.
 The peaks of memory must rise with the sequence length within a precision.
-
-Prints Markdown. Exit code 1 if anything was wrong. A sweep takes about 8 seconds of processor time.
 """
 
-import argparse
 import json
 import re
-import signal
 import statistics
-import sys
-import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from after import last_line
 from driven import Driven, environment
 from mlflow.entities import Run
@@ -113,32 +105,7 @@ def _own_figures(given: Given, run: Driven, stored: Sequence[Run]) -> tuple[list
     return found, own[0].metrics[PEAK] if own else 0.0
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--counts", default="2,12", help="how many at once, comma-separated")
-    parser.add_argument("--times", type=int, default=10, help="how many times each")
-    parser.add_argument("--commands", default="sweep,profile")
-    options = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # leave no command behind
-    lines = ["| at once | times | all right | seen |", "| --- | ---: | ---: | --- |"]
-    is_wrong = False
-    for command in options.commands.split(","):
-        for count in map(int, options.counts.split(",")):
-            began, seen, right = time.monotonic(), set[str](), 0
-            for _ in range(options.times):
-                with tempfile.TemporaryDirectory(prefix="dpprof-at-once-") as folder:
-                    wrong = together(Path(folder), command, count)
-                print(f"{count} {command}: {'; '.join(wrong) or 'all right'}", file=sys.stderr, flush=True)
-                right += not wrong
-                is_wrong |= bool(wrong)
-                seen.update(re.sub(r"[|\s]+", " ", what) for what in wrong[:2])
-            print(f"{time.monotonic() - began:.0f} s", file=sys.stderr)
-            lines.append(f"| {count} x `{command}` | {options.times} | {right} | {'; '.join(sorted(seen))} |")
-    print("\n".join(lines))
-    return int(is_wrong)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("command", "count"), [("sweep", 2), ("sweep", 12), ("profile", 12)])
+def test_each_has_its_own_figures(command: str, count: int, tmp_path: Path) -> None:
+    assert together(tmp_path, command, count) == []
