@@ -13,7 +13,6 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import with_own_options
 from dpprof.config.options import refuse_untaken, training_options
 from dpprof.errors import ConfigError
-from dpprof.vocabulary.clipping import NORM_FORMS
 from dpprof.vocabulary.loops import DOCUMENTED, LEAN
 from dpprof.vocabulary.parallel import DDP, FSDP2
 from dpprof.vocabulary.precision import BF16
@@ -87,9 +86,9 @@ def _changes(config: ExperimentConfig, trainers: Sequence[str]) -> Iterator[Chan
         yield Change(BF16, "precision", {"precision": BF16}, ROUNDING)
     if config.loop == DOCUMENTED:
         yield Change("the lean loop", "loop", {"loop": LEAN})
-    for form in NORM_FORMS if "norm" in config.options else ():
-        if form != config.options["norm"]:
-            yield Change(f"{form} norms", "norm", {"norm": form})
+    for setting, value, name in trainer_info(config.trainer).alternatives:
+        if value != config.options[setting]:
+            yield Change(name, setting, {setting: value})
     if config.parallel == DDP and config.world_size > 1:
         yield Change("fsdp2 instead of ddp", "parallel", {"parallel": FSDP2})
     if config.train == ALL:

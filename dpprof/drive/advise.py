@@ -25,8 +25,10 @@ from dpprof.record.figures.capacity import capacity_bytes
 from dpprof.record.figures.results import FINISHED, KILLED, Result
 from dpprof.record.ledger import LedgerResult
 from dpprof.tracking.tracker import Summary
-from dpprof.vocabulary.clipping import BLOCKED, MIXED
+from dpprof.vocabulary.clipping import BLOCKED
 from dpprof.vocabulary.loops import DOCUMENTED
+from dpprof.vocabulary.settings import fields
+from dpprof.vocabulary.trainers import trainer_info
 
 WriteAdvice = Callable[[AdviceData, Path], tuple[str, list[Path]]]
 # Also tried, with another trainer that takes this option, if the experiment's own does not.
@@ -197,12 +199,14 @@ class _Estimates:
 
 def run_name(config: ExperimentConfig) -> str:
     """Name an estimate's run, with the changed settings that the experiment's own name leaves out."""
-    norm = str(config.options.get("norm", MIXED))
+    info = trainer_info(config.trainer)
+    defaults = fields(info.options) if info.options else {}
+    own = {one.setting: config.options[one.setting] for one in info.alternatives}
     told = {
         "checkpointed": config.activation_checkpointing,
         config.precision: config.precision != "fp32",
         config.loop: config.loop != DOCUMENTED,
-        norm: norm != MIXED,
+        **{str(value): value != defaults[name].default for name, value in own.items()},
         f"acc{config.accumulation_steps}": config.accumulation_steps > 1,
     }
     return "_".join([config.run_name, *(text for text, is_told in told.items() if is_told)])

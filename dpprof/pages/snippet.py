@@ -17,18 +17,10 @@ from dpprof.json_files import typed
 from dpprof.privacy.guarantee import ACCOUNTANTS, PRV, PrivateSteps
 from dpprof.record.figures.privacy import rounded_up
 from dpprof.vocabulary.settings import fields
-from dpprof.vocabulary.trainers import TRAINERS, short_name
+from dpprof.vocabulary.trainer_info import OPACUS
+from dpprof.vocabulary.trainers import TRAINERS, short_name, trainer_info
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD, HUGGING_FACE, WORKLOADS, listed
 
-_FAST, _OWN = "snippet_fast", "snippet_own"
-# Template by trainer.
-_TEMPLATES = {
-    "DPSGDTrainer": "snippet_per_sample",
-    "DPGhostClippingTrainer": _FAST,
-    "DPFastGradientClippingTrainer": _FAST,
-    "DPBookKeepingTrainer": _OWN,
-    "DPMixedGhostTrainer": _OWN,
-}
 # Settings of a workload's model.
 _OF_MODEL = (
     "workload",
@@ -100,8 +92,8 @@ def snippet(data: object, trainer: str = "", logical_batch: int = 0) -> Snippet:
         plan = read_plan(data)
         asked = typed(_Asked, picked(_Asked, plan.asked))
     row = plan.row(trainer, logical_batch)
-    if row.trainer not in _TEMPLATES:
-        able = [short_name(name) for name in plan.trainers if name in _TEMPLATES]
+    if not trainer_info(row.trainer).script:
+        able = [short_name(name) for name in plan.trainers if trainer_info(name).script]
         said = f"{', '.join(able) or 'none of the plan'}; {_why_not(row.trainer)}"
         raise refuse("trainer", short_name(row.trainer), said)
     with reading():
@@ -162,11 +154,11 @@ def _drawn_rate(sample_rate: float) -> float:
 def _written(
     name: str, asked: _Asked, row: KeptRow, experiment: ExperimentConfig, accountant: str
 ) -> Snippet:
-    template = _TEMPLATES[row.trainer]
-    home, _, class_name = TRAINERS[row.trainer].target.partition(":")
+    trainer = trainer_info(row.trainer)
+    home, _, class_name = trainer.target.partition(":")
     weak = weaknesses(row.epsilon, row.delta, asked.dataset_size)
     given = vars(row) | vars(asked)
-    text = _environment.get_template(f"{template}.py.jinja").render(
+    text = _environment.get_template(f"{trainer.script}.py.jinja").render(
         given
         | {
             "name": "".join(c if c.isalnum() or c in " -_.,()" else "_" for c in name)[:80],
@@ -180,8 +172,7 @@ def _written(
             "experiment": experiment,
             "is_of_transformers": listed(experiment.workload) == HUGGING_FACE,
             "model": _model(experiment),
-            "variant": "FastGradientClipping" if template == _FAST else "",
-            "is_of_opacus": template != _OWN,
+            "is_of_opacus": trainer.library == OPACUS,
             "home": home,
             "class_name": class_name,
         }

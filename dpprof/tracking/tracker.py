@@ -138,7 +138,11 @@ class Tracker:
         if link.run_id is None:  # the writer stopped before it knew the run
             return next(iter(self.store.search(_condition(link))), None)
         run = self.store.run(link.run_id)
-        if run is None or run.info.lifecycle_stage == "deleted" or run.data.tags.get(LINK_TAG) != link.link_id:
+        if (
+            run is None
+            or run.info.lifecycle_stage == "deleted"
+            or run.data.tags.get(LINK_TAG) != link.link_id
+        ):
             return None
         return run
 

@@ -8,7 +8,8 @@ Unlisted names, such as a phase of another package's trainer, are grey.
 
 from zlib import crc32
 
-from dpprof.vocabulary.trainers import TRAINERS, UNLISTED_COLOR, trainer_info
+from dpprof.vocabulary.trainer_info import SYMBOLS, UNLISTED_COLOR
+from dpprof.vocabulary.trainers import BUILT_IN, trainer_info
 
 
 class _Colors(dict[str, str]):
@@ -67,20 +68,8 @@ CLASS_COLORS = _Colors(
 )
 UNITEMISED_COLOR = "#a9c8d8"
 
-_TRAINER_SYMBOLS = (
-    "circle",
-    "square",
-    "diamond",
-    "triangle",
-    "down",
-    "star",
-    "x",
-    "left",
-    "right",
-    "hourglass",
-    "bow",
-    "cross",
-)
+# For those that declare none.
+_FREE_SYMBOLS = [one for one in SYMBOLS if one not in {info.symbol for info in BUILT_IN}]
 
 
 def trainer_color(name: str) -> str:
@@ -89,12 +78,8 @@ def trainer_color(name: str) -> str:
 
 
 def trainer_symbol(name: str) -> str:
-    """Return a trainer's symbol in charts (`svg.SYMBOLS`), by its place in the table, else by name."""
-    names = list(TRAINERS)
-    if name in names[: len(_TRAINER_SYMBOLS)]:
-        return _TRAINER_SYMBOLS[names.index(name)]
-    free = _TRAINER_SYMBOLS[len(names) :] or _TRAINER_SYMBOLS
-    return free[crc32(name.encode()) % len(free)]
+    """Return a trainer's symbol in charts (`svg.SYMBOLS`), else a free one by its name."""
+    return trainer_info(name).symbol or _FREE_SYMBOLS[crc32(name.encode()) % len(_FREE_SYMBOLS)]
 
 
 def luminance(color: str) -> float:

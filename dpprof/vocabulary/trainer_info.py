@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dpprof.vocabulary.parallel import NONE
+from dpprof.vocabulary.settings import OptionValue
 from dpprof.vocabulary.theory import Theory
 
 # Memory of any trainer, and of one that keeps all per-sample gradients.
@@ -23,7 +24,25 @@ ONE_BACKWARD = ("zero_grad", "forward", "backward", "clip", "noise", "optimizer_
 EACH_BATCH = ("forward", "backward", "backward_norms", "backward_weighted", "clip")
 # Opacus's loop calls `zero_grad` for each, too.
 OPACUS_EACH_BATCH = ("zero_grad", *EACH_BATCH)
+# Phases in which gradients and weights are sent while the GPU computes.
+OVERLAPPING = ("forward", "backward", "backward_norms", "backward_weighted")
 UNLISTED_COLOR = "#b3b3b3"
+OPACUS = "opacus"
+# A trainer's mark in charts (`svg.SYMBOLS`).
+SYMBOLS = (
+    "circle",
+    "square",
+    "diamond",
+    "triangle",
+    "down",
+    "star",
+    "x",
+    "left",
+    "right",
+    "hourglass",
+    "bow",
+    "cross",
+)
 NOT_DECLARED = "it does not declare that accountants know its steps (TrainerInfo.unaccounted)"
 
 
@@ -33,6 +52,14 @@ class Limit(NamedTuple):
     setting: str
     only: object
     why: str
+
+
+class Alternative(NamedTuple):
+    """A value of a trainer's own setting that may need less memory or time, and its name in a table."""
+
+    setting: str
+    value: OptionValue
+    name: str
 
 
 @dataclass(frozen=True)
@@ -52,6 +79,10 @@ class TrainerInfo:
     `max_grad_norm`, and publishes nothing else of the samples. `times_standard` is its step time over
     standard training's, where measured (`docs/results/trainers_cpu.md`, `small`). `is_reentrant` says that
     activation checkpointing must be reentrant, so that its library's hooks do not run in the first forward.
+    `symbol` is its mark in charts, one of `SYMBOLS`; empty, it gets one that no trainer of dpprof's has.
+    `library` is the package whose optimizer it trains with, if that is not torch's (`OPACUS`). `overlapping`
+    are the phases in which ranks send while they compute. `alternatives` are values of its own settings that
+    `dpprof advise` tries. `script` is the template of its training script (`pages/templates`), if it has one.
     """
 
     name: str
@@ -71,8 +102,15 @@ class TrainerInfo:
     each_batch: tuple[str, ...] = EACH_BATCH
     times_standard: float | None = None
     is_reentrant: bool = False
+    symbol: str = ""
+    library: str = ""
+    overlapping: tuple[str, ...] = OVERLAPPING
+    alternatives: tuple[Alternative, ...] = ()
+    script: str = ""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a colour that pages cannot use."""
+        """Raise ValueError for a colour or a symbol that pages cannot use."""
         if not re.fullmatch(r"#[0-9a-fA-F]{6}", self.color):
             raise ValueError(f"color must be #rrggbb, and is {self.color}")
+        if self.symbol and self.symbol not in SYMBOLS:
+            raise ValueError(f"symbol must be one of {', '.join(SYMBOLS)}, and is {self.symbol}")

@@ -6,17 +6,19 @@ Another package adds a trainer by an entry point of the group `dpprof.trainers` 
 from functools import partial
 
 from dpprof.vocabulary import theory
-from dpprof.vocabulary.clipping import PerSampleOptions
+from dpprof.vocabulary.clipping import NORM_FORMS, PerSampleOptions
 from dpprof.vocabulary.parallel import DDP, NONE, PARALLEL
 from dpprof.vocabulary.registry import table
 from dpprof.vocabulary.trainer_info import (
     OF_ANY_TRAINING,
     OF_FLAT_CLIPPING,
     ONE_BACKWARD,
+    OPACUS,
     OPACUS_EACH_BATCH,
+    UNLISTED_COLOR,
+    Alternative,
     TrainerInfo,
 )
-from dpprof.vocabulary.trainer_info import UNLISTED_COLOR as UNLISTED_COLOR
 
 ENTRY_POINTS = "dpprof.trainers"
 # Baseline of all others: the cost of training without privacy.
@@ -45,14 +47,21 @@ _OF_OWN_NORMS = (
 )
 # Noise of `noise_multiplier` * `max_grad_norm` on a clipped sum, which accountants know.
 _private = partial(TrainerInfo, is_private=True, unaccounted="", parallel=PARALLEL)
-_of_opacus = partial(_private, each_batch=OPACUS_EACH_BATCH, is_reentrant=True)
-_own = partial(_private, categories=_OF_OWN_NORMS, options=PerSampleOptions)
+_of_opacus = partial(_private, library=OPACUS, each_batch=OPACUS_EACH_BATCH, is_reentrant=True)
+_own = partial(
+    _private,
+    categories=_OF_OWN_NORMS,
+    options=PerSampleOptions,
+    alternatives=tuple(Alternative("norm", form, f"{form} norms") for form in NORM_FORMS),
+    script="snippet_own",
+)
 BUILT_IN = (
     TrainerInfo(
         STANDARD,
         "standard",
         is_private=False,
         color="#7f7f7f",
+        symbol="circle",
         phases=("zero_grad", "forward", "backward", "optimizer_step"),
         categories=OF_ANY_TRAINING,
         target="dpprof.measure.trainers.standard:StandardTrainer",
@@ -63,10 +72,12 @@ BUILT_IN = (
         "DPSGDTrainer",
         "flat",
         color="#d55e00",
+        symbol="square",
         phases=ONE_BACKWARD,
         categories=OF_FLAT_CLIPPING,
         target="dpprof.measure.trainers.opacus.dpsgd:DPSGDTrainer",
         parallel=(NONE, DDP),
+        script="snippet_per_sample",
         theory=theory.flat,
         times_standard=1.59,
     ),
@@ -74,9 +85,11 @@ BUILT_IN = (
         "DPGhostClippingTrainer",
         "ghost",
         color="#0072b2",
+        symbol="diamond",
         phases=_TWO_BACKWARDS,
         categories=(*_OF_FAST_CLIPPING, "gram_matrices"),
         target="dpprof.measure.trainers.opacus.fast_gradient_clipping:DPGhostClippingTrainer",
+        script="snippet_fast",
         theory=theory.ghost,
         times_standard=2.36,
     ),
@@ -84,9 +97,11 @@ BUILT_IN = (
         "DPFastGradientClippingTrainer",
         "fast",
         color="#009e73",
+        symbol="triangle",
         phases=_TWO_BACKWARDS,
         categories=_OF_FAST_CLIPPING,
         target="dpprof.measure.trainers.opacus.fast_gradient_clipping:DPFastGradientClippingTrainer",
+        script="snippet_fast",
         theory=theory.fast,
         times_standard=2.23,
     ),
@@ -94,6 +109,7 @@ BUILT_IN = (
         "DPBookKeepingTrainer",
         "bk",
         color="#5a96d2",
+        symbol="down",
         phases=ONE_BACKWARD,
         target="dpprof.measure.trainers.per_sample.book_keeping:DPBookKeepingTrainer",
         theory=theory.book_keeping,
@@ -103,6 +119,7 @@ BUILT_IN = (
         "DPMixedGhostTrainer",
         "mixed",
         color="#870fff",
+        symbol="star",
         phases=_TWO_BACKWARDS,
         target="dpprof.measure.trainers.per_sample.mixed_ghost:DPMixedGhostTrainer",
         theory=theory.mixed_ghost,

@@ -18,7 +18,8 @@ from dpprof.vocabulary.colors import (
 )
 from dpprof.vocabulary.operator_classes import OPERATOR_CLASSES
 from dpprof.vocabulary.phases import PHASES
-from dpprof.vocabulary.trainers import BUILT_IN, UNLISTED_COLOR
+from dpprof.vocabulary.trainer_info import UNLISTED_COLOR
+from dpprof.vocabulary.trainers import BUILT_IN
 
 TRAINER_COLORS = {info.name: info.color for info in BUILT_IN}
 PAGES = {

@@ -9,6 +9,7 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.record.figures.capacity import saved_by_expandable
 from dpprof.record.ledger import HeldTensor, LedgerResult, StepTimeline
 from dpprof.vocabulary.clipping import NOISE_BUFFER
+from dpprof.vocabulary.trainer_info import OPACUS
 from dpprof.vocabulary.trainers import trainer_info
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD
 
@@ -36,7 +37,7 @@ def by_arithmetic(
     peak = peak_with(timeline, lambda held: 1.0)
     found = []
     info = trainer_info(config.trainer)
-    if info.is_private and ".opacus." in info.target:
+    if info.library == OPACUS:
         saved = peak - peak_with(timeline, _share_in_place(config))
         how = (
             "Opacus draws each parameter's noise as a whole tensor, and adds it into a new gradient beside "

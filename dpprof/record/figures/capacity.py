@@ -131,6 +131,7 @@ def predicted_s(config: ExperimentConfig, ledger: LedgerResult) -> dict[str, Tim
     moved = ledger.moved(by=lambda row: row.phase)
     if not any(one.predicted_s for one in moved.values()):
         return {}
+    overlapping = trainer_info(config.trainer).overlapping
     found = {}
     issued, ended = [0.0] * 3, [0.0] * 3
     for phase in ledger.phase_peak:
@@ -144,7 +145,7 @@ def predicted_s(config: ExperimentConfig, ledger: LedgerResult) -> dict[str, Tim
         ended = [max(b + t, i) for b, t, i in zip(before, on_device, issued, strict=True)]
         least, middle, most = (end - start for start, end in zip(before, ended, strict=True))
         times = (middle, min(least, middle), max(most, middle))
-        if config.device == "cuda" and phase.startswith(("forward", "backward")):
+        if config.device == "cuda" and phase in overlapping:
             found[phase] = TimeRange(*(max(each, sent - last) + last for each in times))
         else:
             found[phase] = TimeRange(*(each + sent for each in times))

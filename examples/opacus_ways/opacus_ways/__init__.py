@@ -7,6 +7,7 @@ from dpprof.vocabulary.clipping import LAYER_WISE, OTHER_ALGORITHMS
 from dpprof.vocabulary.trainer_info import (
     OF_FLAT_CLIPPING,
     ONE_BACKWARD,
+    OPACUS,
     OPACUS_EACH_BATCH,
     Limit,
     TrainerInfo,
@@ -15,6 +16,7 @@ from dpprof.vocabulary.trainer_info import (
 _way = partial(
     TrainerInfo,
     is_private=True,
+    library=OPACUS,
     phases=ONE_BACKWARD,
     categories=OF_FLAT_CLIPPING,
     each_batch=OPACUS_EACH_BATCH,
@@ -25,6 +27,7 @@ FUNCTORCH = _way(
     "DPFunctorchTrainer",
     "functorch",
     color="#b42d96",
+    symbol="x",
     target="opacus_ways.trainers:DPFunctorchTrainer",
     limits=(Limit("poisson_sampling", False, "vmap takes no empty batch; use flat"),),
 )
@@ -32,6 +35,7 @@ EW = _way(
     "DPExpandedWeightsTrainer",
     "ew",
     color="#b469ff",
+    symbol="left",
     target="opacus_ways.expanded_weights:DPExpandedWeightsTrainer",
     limits=(
         Limit("precision", "fp32", "expanded weights do not follow autocast; use flat"),
@@ -47,6 +51,7 @@ PER_LAYER = _way(
     "DPPerLayerClippingTrainer",
     "per_layer",
     color="#ff2d69",
+    symbol="right",
     target="opacus_ways.trainers:DPPerLayerClippingTrainer",
     other_algorithm=OTHER_ALGORITHMS[LAYER_WISE],
     theory=theory.flat,
@@ -63,6 +68,7 @@ ADAPTIVE = _way(
     "DPAdaptiveClippingTrainer",
     "adaptive",
     color="#c378a5",
+    symbol="hourglass",
     target="opacus_ways.trainers:DPAdaptiveClippingTrainer",
     unaccounted="AdaClipDPOptimizer divides the noisy count of unclipped samples by the size of the "
     "drawn batch; accountants, and the theorem that its noise follows, know no such step",
@@ -83,6 +89,7 @@ UNWRAPPED = _way(
     "DPNonWrappingTrainer",
     "unwrapped",
     color="#b43c4b",
+    symbol="bow",
     target="opacus_ways.trainers:DPNonWrappingTrainer",
     theory=theory.flat,
 )

@@ -10,7 +10,7 @@ from dpprof.findings.comparison.rows import MEASURES, UNITEMISED, CellBar, bar, 
 from dpprof.record.figures.names import PEAK, STEP
 from dpprof.record.figures.results import Result
 from dpprof.record.record import Failure, FailureKind
-from dpprof.vocabulary.trainers import UNLISTED_COLOR
+from dpprof.vocabulary.trainer_info import UNLISTED_COLOR
 
 MEMORY, TIME, _ = MEASURES
 MACHINE = {"memory_gib": "2.0"}

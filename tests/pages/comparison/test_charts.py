@@ -11,7 +11,8 @@ from dpprof.findings.comparison.rows import rows_by_model
 from dpprof.pages.comparison.charts import growth_charts, memory_against_time
 from dpprof.record.figures.names import STEP
 from dpprof.record.figures.results import Result
-from dpprof.vocabulary.trainers import STANDARD, TRAINERS, UNLISTED_COLOR
+from dpprof.vocabulary.trainer_info import UNLISTED_COLOR
+from dpprof.vocabulary.trainers import STANDARD, TRAINERS
 
 
 def chart(*results: Result) -> str | None:
