@@ -138,13 +138,9 @@ class Tracker:
         if link.run_id is None:  # the writer stopped before it knew the run
             return next(iter(self.store.search(_condition(link))), None)
         run = self.store.run(link.run_id)
-        if (
-            run is None
-            or run.info.lifecycle_stage == "deleted"
-            or run.data.tags.get(LINK_TAG) != link.link_id
-        ):
+        if run is None or run.info.lifecycle_stage == "deleted":
             return None
-        return run
+        return run if run.data.tags.get(LINK_TAG) == link.link_id else None
 
     def start_parent(self, name: str, kind: str, params: Mapping[str, object], folder: SweepFolder) -> str:
         """Open the parent run of a sweep and return its id.

@@ -1,4 +1,4 @@
-"""A real MLflow server that fails while runs are logged. Whole sweeps: `test_matrix.py`, `test_at_once.py`."""
+"""A real MLflow server that fails while runs are logged; `test_matrix.py` tries whole sweeps."""
 
 import shutil
 import signal
