@@ -192,13 +192,14 @@ def processor(times: str) -> None:
             ratios.append(ratio_error)
             rows.append(
                 [
-                    *(
-                        cell,
-                        trainer,
-                        *(f"{1e3 * s:.1f}" for s in (*told.predicted, after.fastest, after.median)),
-                    ),
-                    *(percent(told.error), "yes" if held[-1] else "no"),
-                    *(percent(from_two[-1]), f"{ratio:.2f}", percent(ratio_error)),
+                    cell,
+                    trainer,
+                    *(f"{1e3 * s:.1f}" for s in (*told.predicted, after.fastest, after.median)),
+                    percent(told.error),
+                    "yes" if held[-1] else "no",
+                    percent(from_two[-1]),
+                    f"{ratio:.2f}",
+                    percent(ratio_error),
                 ]
             )
         print(rows[-len(TRAINERS) :], file=sys.stderr, flush=True)

@@ -109,8 +109,13 @@ def print_check(console: "Console", checked: "Check", baseline: str) -> None:
     console.print()
     title = f"Against {baseline}, worse if more than {checked.fail_above_pct:g} % above it"
     columns: Columns = [
-        *(("cell", str), ("figure", str), ("before", figure), ("now", figure), ("change", figure)),
-        *(("90 % interval", str), ("", str)),
+        ("cell", str),
+        ("figure", str),
+        ("before", figure),
+        ("now", figure),
+        ("change", figure),
+        ("90 % interval", str),
+        ("", str),
     ]
     changes = sorted(checked.changes, key=lambda change: not change.is_worse)
     notes = list(dict.fromkeys(change.note for change in changes if change.note))

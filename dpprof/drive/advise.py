@@ -158,7 +158,12 @@ class Advise(Campaign):
         if self.given is None:
             return Summary(f"no advice: {self.why_not}")
         self.made = AdviceData(
-            *(self.name, self.experiment, self.asked, self.advice, self._arithmetic, self.left_out),
+            self.name,
+            self.experiment,
+            self.asked,
+            self.advice,
+            self._arithmetic,
+            self.left_out,
             ledger=self._ledger,
             weights_dtype=self._weights_dtype,
         )

@@ -92,8 +92,18 @@ _environment.policies["json.dumps_kwargs"] = {"sort_keys": False}  # keeps the s
 _environment.filters |= {
     each.__name__: each
     for each in (
-        *(words, ink, number, rounded_up, fixed, memory, code, inline),
-        *(packed, short_name, trainer_key, trainer_color),
+        words,
+        ink,
+        number,
+        rounded_up,
+        fixed,
+        memory,
+        code,
+        inline,
+        packed,
+        short_name,
+        trainer_key,
+        trainer_color,
     )
 }
 _environment.filters |= {

@@ -172,8 +172,14 @@ def ranks(found: RanksFigures) -> doc.Table:
     ]
     rows = [
         (
-            *(rank.rank, rank.host, rank.step_ms, rank.alone_ms, rank.exposed_ms),
-            *(rank.peak_mib, rank.phase or "", *map(rank.phases_ms.get, names)),
+            rank.rank,
+            rank.host,
+            rank.step_ms,
+            rank.alone_ms,
+            rank.exposed_ms,
+            rank.peak_mib,
+            rank.phase or "",
+            *map(rank.phases_ms.get, names),
         )
         for rank in found.each
     ]

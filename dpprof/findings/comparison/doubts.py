@@ -31,8 +31,14 @@ _LISTED = 4
 def doubts(comparison: Comparison) -> list[str]:
     """Return a sentence for each doubt."""
     found = (
-        *(_gradient_checks, _nonfinite, _privacy, _differences, _other_algorithms),
-        *(_ledgers, _disturbed, _told_by_runs),
+        _gradient_checks,
+        _nonfinite,
+        _privacy,
+        _differences,
+        _other_algorithms,
+        _ledgers,
+        _disturbed,
+        _told_by_runs,
     )
     return [sentence for sentences in found for sentence in sentences(comparison)]
 

@@ -231,9 +231,13 @@ def _pair(estimate: Cell, twin: Cell) -> Pair:
     )
     return Pair(
         twin.runs[0].name,
-        *(*of_tensors, _off_pct(*of_tensors)),
-        *(*of_allocator, _off_pct(*of_allocator)),
-        *(step, predicted, _off_pct(step, predicted)),
+        *of_tensors,
+        _off_pct(*of_tensors),
+        *of_allocator,
+        _off_pct(*of_allocator),
+        step,
+        predicted,
+        _off_pct(step, predicted),
     )
 
 

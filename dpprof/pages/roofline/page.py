@@ -119,8 +119,12 @@ def _ceilings(roofline: Roofline) -> doc.Table:
     ]
     rows = [
         (
-            *(roof.device, roof.precision, *_ceiling(roof.copy, GIB), *_ceiling(roof.matmul, GIGA)),
-            *(roof.ridge, LOOKS[i % len(LOOKS)].in_words),
+            roof.device,
+            roof.precision,
+            *_ceiling(roof.copy, GIB),
+            *_ceiling(roof.matmul, GIGA),
+            roof.ridge,
+            LOOKS[i % len(LOOKS)].in_words,
         )
         for i, roof in enumerate(roofline.roofs)
     ]
