@@ -17,7 +17,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from difflib import SequenceMatcher
 from html.parser import HTMLParser
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +46,21 @@ def main() -> int:
     if not kept:
         sys.exit(__doc__)
     before, after = ({} | read(checkout, kept) for checkout in (old, new))
-    differing = sorted(name for name in before | after if before.get(name) != after.get(name))
-    for name in differing[:SHOWN_LINES]:
-        print(name, f"  old: {shown(before.get(name))}", f"  new: {shown(after.get(name))}", sep="\n")
-    print(f"{len(differing)} of {len(before | after)} readings differ")
-    return bool(differing)
+    found = list(differences(before, after))
+    for name, was, now in found[:SHOWN_LINES]:
+        print(name, f"  old: {shown(was)}", f"  new: {shown(now)}", sep="\n")
+    total = sum(len(value.splitlines()) for value in (before | after).values())
+    print(f"{len(found)} of {total} readings differ")
+    return bool(found)
+
+
+def differences(before: Readings, after: Readings) -> Iterator[tuple[str, str | None, str | None]]:
+    """What differs, line by line: its name, and what it was and is."""
+    for name in sorted(before | after):
+        was, now = ((one[name].splitlines() if name in one else []) for one in (before, after))
+        for tag, i, j, k, n in SequenceMatcher(None, was, now, autojunk=False).get_opcodes():
+            if tag != "equal":
+                yield from ((name, *pair) for pair in zip_longest(was[i:j], now[k:n]))
 
 
 def shown(value: str | None) -> str:
@@ -77,8 +89,8 @@ def read_folder(checkout: Path, folder: Path) -> Iterator[tuple[str, str]]:
         ended = dpprof(checkout, folder, *arguments)
         name = " ".join(arguments)
         yield f"{name}: exit code", str(ended.returncode)
-        yield from ((f"{name}: line {i}", line) for i, line in enumerate(ended.stdout.splitlines()))
-        yield from ((f"{name}: error {i}", line) for i, line in enumerate(ended.stderr.splitlines()))
+        yield f"{name}: output", ended.stdout
+        yield f"{name}: errors", ended.stderr
 
     sweeps = sorted(path.parent for path in folder.glob("runs/*/*/config.json"))
     for sweep in dict.fromkeys(run.parent for run in sweeps):
@@ -99,7 +111,7 @@ def read_folder(checkout: Path, folder: Path) -> Iterator[tuple[str, str]]:
         if path.suffix == ".html":
             yield from page(name, path.read_text())
         elif path.suffix == ".md":
-            yield from ((f"{name}: line {i}", line) for i, line in enumerate(path.read_text().splitlines()))
+            yield name, path.read_text()
         elif path.name in ("summary.json", "results.json", "comparison.json"):
             yield from leaves(name, json.loads(path.read_text()))
 
@@ -180,8 +192,8 @@ class Words(HTMLParser):
 def page(name: str, html: str) -> Iterator[tuple[str, str]]:
     """A page's pieces of text and its data."""
     words = Words(html)
-    yield from ((f"{name}: text {i}", text) for i, text in enumerate(words.text))
-    yield from ((f"{name}: data {i}", data) for i, data in enumerate(words.data))
+    yield f"{name}: text", "\n".join(" ".join(text.split()) for text in words.text)
+    yield f"{name}: data", "\n".join(" ".join(data.split()) for data in words.data)
 
 
 def leaves(name: str, value: Any) -> Iterator[tuple[str, str]]:

@@ -135,7 +135,7 @@ def _caught(row: Row, run: Driven, server: MlflowServer) -> psutil.Process | Non
         run.until(server.proxy.reached.is_set)
         return None
     if row.stage == RENDERING:
-        return _freeze(run, lambda: driver, lambda: _is_measured(run.cell(0)) and run.child() is None)
+        return _freeze(run, lambda: driver, lambda: _is_rendered(run.cell(0)))
     if row.stage == COMPARING:
         return _freeze(run, lambda: driver, (run.folder / "runs" / NAME / "summary.md").exists)
     name = row.stage.removesuffix(" pass")
@@ -170,6 +170,6 @@ def passes(cell: Path) -> dict[str, str]:
     return {name: outcome["status"] for name, outcome in record["passes"].items()}
 
 
-def _is_measured(cell: Path) -> bool:
-    found = passes(cell)
-    return bool(found) and "running" not in found.values() and not (cell / "mlflow.json").exists()
+def _is_rendered(cell: Path) -> bool:
+    """Whether the first of its reports is there, and it is not being logged yet."""
+    return (cell / "memory_timeline.html").exists() and not (cell / "mlflow.json").exists()
