@@ -66,11 +66,11 @@ def _print(planned: "Plan", progress: "Progress") -> None:
         return
     progress.show(page(planned.made))
     progress.say(f"planned in {progress.duration}; {planned.folder.path}/plan.html has all of it")
-    place = shlex.quote(str(planned.folder.path))
+    folder = shlex.quote(str(planned.folder.path))
     if one := planned.made.next_best:
-        row = f"{place} --trainer {short_name(one.trainer)} --logical-batch {one.noise.logical_batch}"
+        row = f"{folder} --trainer {short_name(one.trainer)} --logical-batch {one.noise.logical_batch}"
         progress.say(f"the next best row, measured: dpprof profile --plan {row}")
     if planned.made.recommended is not None:
-        progress.say(f"the training script: dpprof snippet {place} --output train.py")
-        progress.say(f"the recommended row, measured: dpprof profile --plan {place}")
-        progress.say(f"what would make it faster or smaller: dpprof advise --plan {place}")
+        progress.say(f"the training script: dpprof snippet {folder} --output train.py")
+        progress.say(f"the recommended row, measured: dpprof profile --plan {folder}")
+        progress.say(f"what would make it faster or smaller: dpprof advise --plan {folder}")

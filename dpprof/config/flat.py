@@ -14,7 +14,7 @@ from dpprof.config.drive import DriveConfig
 from dpprof.config.estimating import ESTIMATE, FOUND_IN_TIMES, EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.measuring import MeasuringConfig
-from dpprof.config.named_trainers import PLACE
+from dpprof.config.named_trainers import TARGET
 from dpprof.config.options import launching_options, own_values, refuse_untaken, training_options
 from dpprof.config.training import TrainingConfig
 from dpprof.errors import ConfigError, shown
@@ -120,7 +120,7 @@ def from_flat(values: Mapping[str, object]) -> ExperimentConfig:
 def _from_settings(values: Mapping[str, object], how: How) -> ExperimentConfig:
     """Build an experiment whose trainer and workload may be unlisted."""
     unlisted: dict[str, Any] = {}
-    for name, known, kind in (("trainer", TRAINER_NAMES, f"{NAME}|{PLACE}"), ("workload", WORKLOADS, NAME)):
+    for name, known, kind in (("trainer", TRAINER_NAMES, f"{NAME}|{TARGET}"), ("workload", WORKLOADS, NAME)):
         text = values.get(name, _STAND_INS[name])
         if isinstance(text, str) and text not in known and re.fullmatch(kind, text):
             unlisted[name] = text

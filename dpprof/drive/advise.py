@@ -181,14 +181,14 @@ class _Estimates:
     def __init__(self, run_one: RunOne, index: int, total: int) -> None:
         self.results: list[Result] = []
         self.why_not = ""
-        self._run_one, self._place = run_one, (index, total)
+        self._run_one, self._position = run_one, (index, total)
 
     def cost(self, config: ExperimentConfig) -> LogicalCost | None:
         """Estimate the cost of a logical step; None if that failed. Raises Stopped if the user stopped it."""
         made = []
         for steps in batches_to_estimate(config.accumulation_steps):
             experiment = dataclasses.replace(config, accumulation_steps=steps)
-            result = self._run_one(Planned(*self._place, run_name(experiment), experiment))
+            result = self._run_one(Planned(*self._position, run_name(experiment), experiment))
             self.results.append(result)
             if result.status == KILLED:
                 raise Stopped

@@ -75,7 +75,7 @@ def _why_of_ranks(
     if ended.timed_out:
         who = "; which rank kept the others waiting cannot be told: see stacks.txt of each"
         if rank is not None:
-            who = f": rank {rank} hung in {place_of_end(folder.rank(rank)) or 'its start'}"
+            who = f": rank {rank} hung in {line_of_end(folder.rank(rank)) or 'its start'}"
         return Failure(FailureKind.TIMEOUT, f"stopped after timeout_s={timeout_s:g} seconds{who}", rank=rank)
     assert rank is not None, "only at a time-out none can be told"
     its_folder, its_end = folder.rank(rank), ended.ranks[rank]
@@ -188,7 +188,7 @@ def culprit(folder: RunFolder, ended: Exit, *, on_cuda: bool) -> int | None:
     return min(ranks, key=lambda rank: _innocence(folder.rank(rank), ended.ranks[rank]))
 
 
-def place_of_end(folder: RunFolder) -> str | None:
+def line_of_end(folder: RunFolder) -> str | None:
     """Return where a rank's main thread was when it was told to end: `model.py, line 30, in forward`."""
     frame = _innermost(folder)
     return None if frame is None else f"{frame['file']}, line {frame['line']}, in {frame['function']}"

@@ -42,11 +42,11 @@ class Logged(Campaign):
             return None
         if not self._has_answers:
             return Summary("stopped before there was an answer")
-        place = self.folder.path
-        text = (place / f"{self.kind}.md").read_text(encoding="utf-8")
+        folder = self.folder.path
+        text = (folder / f"{self.kind}.md").read_text(encoding="utf-8")
         names = [f"{kind}.{ending}" for kind in SEARCHES for ending in ("html", "md", "json")]
-        files = [path for name in names if (path := place / name).exists()]
+        files = [path for name in names if (path := folder / name).exists()]
         if self.kind != Fit.kind:
             return Summary(text, files)
-        rows = json.loads((place / f"{self.kind}.json").read_text(encoding="utf-8"))
+        rows = json.loads((folder / f"{self.kind}.json").read_text(encoding="utf-8"))
         return Summary(text, files, {name: [row[name] for row in rows] for name in rows[0]})

@@ -41,26 +41,26 @@ def drive_experiment(config: ExperimentConfig, folder: RunFolder, runner: Runner
     keeps its content until there are new figures.
     """
     is_new = not folder.path.exists()
-    place = folder if is_new else beside(folder)
+    into = folder if is_new else beside(folder)
     try:
-        place.create(config)
+        into.create(config)
         needs_ncu = config.counters == "ncu"
         if needs_ncu and (lacking := counters.lacking(config, runner.launcher.machine)):
-            place.write_error(Failure(FailureKind.ERROR, lacking))
+            into.write_error(Failure(FailureKind.ERROR, lacking))
         else:
-            job = measuring_job(config, place, runner.timeout_s)
+            job = measuring_job(config, into, runner.timeout_s)
             # A process that starts while this one ends would disturb the counters, which come after it.
             another_follows = runner.another_follows and config.counters == "off"
             ended = runner.measure(dataclasses.replace(job, another_follows=another_follows))
-            write_how_it_ended(config, place, ended, runner.timeout_s)
-            record = place.read_record()
-            if config.counters != "off" and place.read_error() is None and record is not None:
-                counters.count(config, place, record, runner)
-        result = checked_result(config, place)
+            write_how_it_ended(config, into, ended, runner.timeout_s)
+            record = into.read_record()
+            if config.counters != "off" and into.read_error() is None and record is not None:
+                counters.count(config, into, record, runner)
+        result = checked_result(config, into)
     except Stopped:
         raise
     except Exception as error:
-        result = failed_result(config, place, error, stopped=runner.stop.requested)
+        result = failed_result(config, into, error, stopped=runner.stop.requested)
     return result if is_new else _keep_better(folder, result)
 
 

@@ -36,7 +36,6 @@ from dpprof.config.device_times import (
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.errors import DpprofError
 from dpprof.measure.calibration_cases import MOST_BYTES, MOST_FLOPS, Case, Shape, cases
-from dpprof.measure.passes.clock import Clock, OperatorCall, sizes_of
 from dpprof.measure.passes.ledger import Ledger
 from dpprof.measure.passes.machine import (
     COPY_BYTES,
@@ -46,8 +45,9 @@ from dpprof.measure.passes.machine import (
     matmul_flop_per_s,
     wait,
 )
+from dpprof.measure.passes.predictor import OperatorCall, Predictor, sizes_of
 from dpprof.measure.passes.traffic import tensors_in
-from dpprof.measure.place import place_in
+from dpprof.measure.rank import rank_of
 from dpprof.measure.ranks import Ranks
 from dpprof.process import others_processor_s, processor
 from dpprof.record.files import write_text
@@ -89,7 +89,7 @@ def write_times(
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     parallel = DDP if world_size > 1 else NONE
     config = ExperimentConfig(device=device, parallel=parallel, world_size=world_size)
-    ranks = Ranks(config, place_in(config))
+    ranks = Ranks(config, rank_of(config))
     collectives: list[CollectiveTimes] = []
     for times in measure(device, say if ranks.rank == 0 else lambda text: None, precisions):
         if world_size > 1 and not collectives:
@@ -258,11 +258,11 @@ def _of_small_layers(device: str) -> dict[str, float]:
 def ledger_call(case: Case, device: str) -> OperatorCall:
     """Return the operator call as the ledger sees it: the largest, if there are several."""
     inputs = case.prepare(*(torch.empty(shape, dtype=case.dtype, device=device) for shape in case.shapes))
-    clock = Clock(DeviceTimes(SCHEMA, "", device, {"float32": 1.0}, 1.0, []))
-    ledger = Ledger(device, clock=clock)
+    predictor = Predictor(DeviceTimes(SCHEMA, "", device, {"float32": 1.0}, 1.0, []))
+    ledger = Ledger(device, predictor=predictor)
     with ledger, ledger.counting():
         case.work(*inputs)
-    return max(clock.known, key=lambda call: (call.flops, call.num_bytes))
+    return max(predictor.known, key=lambda call: (call.flops, call.num_bytes))
 
 
 def seconds_of(case: Case, device: str) -> float:

@@ -35,7 +35,7 @@ from typing import Any
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.named_trainers import load_named
 from dpprof.errors import DpprofError, describe_error, writable
-from dpprof.measure.place import Place, place_in
+from dpprof.measure.rank import Rank, rank_of
 from dpprof.measure.stacks import stacks_at_end
 from dpprof.measure.workloads.factory import find_module, load_factory
 from dpprof.process import end_with_driver, peak_rss_bytes
@@ -116,33 +116,33 @@ def measure(folder: RunFolder) -> int:
     _received.clear()
     own = folder
     try:
-        place = _place(folder)
-        own = folder.rank(place.rank)
+        this = _rank(folder)
+        own = folder.rank(this.rank)
         own.path.mkdir(parents=True, exist_ok=True)
         own.clear_answers()
-        with stacks_at_end(own.stacks) if place.world_size > 1 else nullcontext():
-            return _measure(folder, own, place)
+        with stacks_at_end(own.stacks) if this.world_size > 1 else nullcontext():
+            return _measure(folder, own, this)
     except BaseException as error:
         return _fail(own, error)
 
 
 def _config_of(folder: RunFolder) -> ExperimentConfig:
-    """Read the configuration and import its trainer, if that is named by its place: here it is to run."""
+    """Read the configuration and import its trainer, if that is named `module:CLASS`: here it is to run."""
     load_named(folder.read_config().trainer)
     return folder.read_config()  # with the trainer's own options
 
 
-def _place(folder: RunFolder) -> Place:
+def _rank(folder: RunFolder) -> Rank:
     try:
-        return place_in(_config_of(folder))
+        return rank_of(_config_of(folder))
     except DpprofError:
         folder.clear_answers()
         raise
 
 
-def _measure(folder: RunFolder, own: RunFolder, place: Place) -> int:
-    tell = say if place.rank == 0 else show
-    config = folder.read_config()  # its trainer was imported with the place
+def _measure(folder: RunFolder, own: RunFolder, this: Rank) -> int:
+    tell = say if this.rank == 0 else show
+    config = folder.read_config()  # `_config_of` has imported its trainer
     # Imported late, so that a broken torch or Opacus is reported in the folder too.
     defer_opacus()
 
@@ -153,7 +153,7 @@ def _measure(folder: RunFolder, own: RunFolder, place: Place) -> int:
     from dpprof.measure.trainers.build import import_trainers
 
     config = config.resolve(cuda_available=torch.cuda.is_available())
-    if place.rank == 0:
+    if this.rank == 0:
         folder.write_config(config)
     if not config.is_estimate:  # an estimate reports no resident memory
         import_trainers(config.trainer, tell)
@@ -165,11 +165,11 @@ def _measure(folder: RunFolder, own: RunFolder, place: Place) -> int:
         if kept is None or not kept.headline_finished or _is_interrupt(cause):
             raise cause from cause.__cause__  # the original chain, without PassFailed
         show(_traceback(cause))
-        if place.rank == 0:
+        if this.rank == 0:
             leave_guarantee(config, kept, own)
         tell(f"the {failed} pass failed; the figures of the passes before it stand")
-        return 0 if place.world_size == 1 else 1
-    if place.rank == 0:
+        return 0 if this.world_size == 1 else 1
+    if this.rank == 0:
         leave_guarantee(config, record, own)
     tell(f"finished: {record.num_parameters:,} parameters")
     return 0

@@ -19,11 +19,11 @@ from dpprof.measure import gradient_check
 from dpprof.measure.environment import describe_environment
 from dpprof.measure.observe import Observer
 from dpprof.measure.passes import clean, machine, memory, trace
-from dpprof.measure.passes.clock import clock_of
 from dpprof.measure.passes.estimate_ledger import CpuLedger, CudaLedger, EstimateLedger, note_estimate
 from dpprof.measure.passes.ledger import Kept, Ledger, keep_ledger, warmup_steps
+from dpprof.measure.passes.predictor import predictor_of
 from dpprof.measure.passes.subject import Subject
-from dpprof.measure.place import place_in
+from dpprof.measure.rank import rank_of
 from dpprof.measure.ranks import Ranks, one_rank_of_many
 from dpprof.measure.trainers.build import load_trainer
 from dpprof.measure.trainers.fake_tensors import fake_tensors
@@ -50,7 +50,7 @@ def run_experiment(config: ExperimentConfig, folder: RunFolder, say: Callable[[s
 
     Raises PassFailed when a pass fails, and skips the rest. The record keeps the earlier passes' figures.
     """
-    ranks = Ranks(config, place_in(config))
+    ranks = Ranks(config, rank_of(config))
     # An estimate records the machine that made it, not the one that it is for.
     device = "cpu" if config.is_estimate else config.device
     record = Record(to_flat(config), describe_environment(device, ranks.here))
@@ -142,7 +142,7 @@ def _ledger(subject: Subject) -> None:
     config = subject.config
     name = name_of(subject.record.environment.get("gpu", ""))
     is_listed = name in DEVICES and config.device == "cuda"
-    ledger = CudaLedger("cuda", DEVICES[name], clock_of(name)) if is_listed else Ledger(config.device)
+    ledger = CudaLedger("cuda", DEVICES[name], predictor_of(name)) if is_listed else Ledger(config.device)
     kept = keep_ledger(subject.build, ledger, _LEDGER_STEPS, warmup_steps=warmup_steps(config))
     subject.record.ledger = kept.result
     subject.folder.write_ledger(kept.result, kept.account.timeline())
@@ -172,14 +172,16 @@ def _ledger_of_rank(subject: Subject, rank: int, *, with_savings: bool) -> Kept:
     config = subject.config
     tensor_device = config.device if torch.cuda.is_available() else "cpu"
     as_on_cuda = config.device == "cuda" and tensor_device == "cpu"
-    trainer, clock = load_trainer(config.trainer), clock_of(config.estimating.target)
+    trainer, predictor = load_trainer(config.trainer), predictor_of(config.estimating.target)
     try:
         autocast = as_on_cuda and config.precision == "bf16"
         on_fakes = fake_tensors(trainer, as_on_cuda=as_on_cuda, as_autocast_on_cuda=autocast)
         with one_rank_of_many(config, rank), on_fakes:
             device = device_of(config)
             ledger: EstimateLedger = (
-                CpuLedger(clock) if config.device == "cpu" else CudaLedger(tensor_device, device, clock)
+                CpuLedger(predictor)
+                if config.device == "cpu"
+                else CudaLedger(tensor_device, device, predictor)
             )
             build = partial(subject.build, tensor_device)
             warm = warmup_steps(config)

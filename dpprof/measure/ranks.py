@@ -22,7 +22,7 @@ from torch.distributed.rendezvous import rendezvous
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.measuring import ALONE, CLEAN
 from dpprof.errors import ConfigError
-from dpprof.measure.place import Place
+from dpprof.measure.rank import Rank
 from dpprof.measure.silent_group import SILENT
 from dpprof.record.record import RankResult, Record
 from dpprof.vocabulary.parallel import FAKE, NONE
@@ -34,21 +34,21 @@ _FOR_EVER = timedelta(days=7)
 class Ranks:
     """This process's rank and its connection to the others. Raises ConfigError if it lacks a GPU."""
 
-    def __init__(self, config: ExperimentConfig, place: Place) -> None:
-        self._config, self._place = config, place
+    def __init__(self, config: ExperimentConfig, own: Rank) -> None:
+        self._config, self._this = config, own
         self._meetings = count()
-        self.rank, self.world_size, self.here = place.rank, place.world_size, place.local_world_size
-        self._own = RankResult(place.rank, host=socket.gethostname())
+        self.rank, self.world_size, self.here = own.rank, own.world_size, own.local_world_size
+        self._own = RankResult(own.rank, host=socket.gethostname())
         self.are_real = not config.is_estimate and config.parallel != NONE
         if not self.are_real:
             return
         if config.device == "cuda":
             num_gpus = torch.cuda.device_count()
-            if place.local_rank >= num_gpus:
+            if own.local_rank >= num_gpus:
                 raise ConfigError(
-                    f"world_size: rank {place.rank} needs a GPU of its own, and this machine has {num_gpus}"
+                    f"world_size: rank {own.rank} needs a GPU of its own, and this machine has {num_gpus}"
                 )
-            torch.cuda.set_device(place.local_rank)
+            torch.cuda.set_device(own.local_rank)
         self._store, _, _ = next(rendezvous("env://", timeout=_FOR_EVER))
         self.meet()
 
@@ -65,7 +65,7 @@ class Ranks:
             rank=self.rank,
             world_size=self.world_size,
             timeout=_FOR_EVER,
-            device_id=torch.device("cuda", self._place.local_rank) if on_cuda else None,
+            device_id=torch.device("cuda", self._this.local_rank) if on_cuda else None,
         )
         yield
         # Otherwise a rank may close a connection that another still reads. Skipped after an error, when
@@ -115,9 +115,9 @@ class Ranks:
 
     def _gathered(self, told: Any) -> list[Any]:
         """Gather every rank's plain data (JSON), in order of ranks."""
-        place = f"told {next(self._meetings)}"
-        self._store.set(f"{place} by {self.rank}", json.dumps(told))
-        keys = [f"{place} by {rank}" for rank in range(self.world_size)]
+        key = f"told {next(self._meetings)}"
+        self._store.set(f"{key} by {self.rank}", json.dumps(told))
+        keys = [f"{key} by {rank}" for rank in range(self.world_size)]
         self._store.wait(keys, _FOR_EVER)
         return [json.loads(self._store.get(key)) for key in keys]
 

@@ -23,7 +23,7 @@ class TrafficRow:
 
     `read` and `written` are bytes as defined in `measure/passes/traffic.py`. `fp32_flops` are the part of
     `flops` that multiplies fp32 matrices. `cached` are bytes that the device's last cache may hold; 0 where
-    its size is not known. `predicted_s` are the seconds that `measure/passes/clock.py` predicts, at least
+    its size is not known. `predicted_s` are the seconds that `measure/passes/predictor.py` predicts, at least
     `least_s` and at most `most_s`, and `host_s` those that a GPU's host needs to issue the operator: 0 where
     nothing is predicted.
     """

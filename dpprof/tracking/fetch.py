@@ -106,11 +106,11 @@ def _download(store: Store, run: Run, into: Path) -> RunFolder:
     # The client's own download requests the run again for every file.
     artifacts = get_artifact_repository(run.info.artifact_uri)
     for artifact in store.ask(artifacts.list_artifacts):
-        place = folder.path / artifact.path
-        if artifact.path not in wanted or place.exists():
+        path = folder.path / artifact.path
+        if artifact.path not in wanted or path.exists():
             continue
         if isinstance(artifacts, LocalArtifactRepository):
-            place.symlink_to(artifacts.download_artifacts(artifact.path))
+            path.symlink_to(artifacts.download_artifacts(artifact.path))
         else:
             store.ask(artifacts.download_artifacts, artifact.path, str(folder.path))
     if not folder.config.exists():

@@ -52,9 +52,9 @@ class View:
             section = {"uuid": f"section-{i}", "name": title, "isReordered": False, "display": True}
             sections.append(section | size)
             for chart in shown:
-                place = {"uuid": f"chart-{len(charts)}", "metricSectionId": f"section-{i}"}
+                section = {"uuid": f"chart-{len(charts)}", "metricSectionId": f"section-{i}"}
                 counted = {"runsCountToCompare": self.num_runs, "deleted": False, "isGenerated": False}
-                charts.append({**place, **counted, **chart})
+                charts.append({**section, **counted, **chart})
         columns = {self._column(name): width for name, width in _COLUMNS.items() if name in self.known}
         return {
             "searchFilter": f"tags.`{PARENT_TAG}` = '{parent}'",
@@ -113,8 +113,8 @@ def server(store: str) -> str | None:
     """Return the UI's URL without password; for a database that of `mlflow ui`, else None if unknown."""
     parts = urlsplit(store)
     if parts.scheme in ("http", "https"):
-        place = parts.netloc.rpartition("@")[2]
-        return urlunsplit((parts.scheme, place, parts.path.rstrip("/"), "", ""))
+        host = parts.netloc.rpartition("@")[2]
+        return urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
     return _LOCAL if _is_database(store) else None
 
 

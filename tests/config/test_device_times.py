@@ -20,7 +20,7 @@ from dpprof.config.devices import DEVICES
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.flat import from_flat, parse_experiment, to_flat
 from dpprof.errors import ConfigError, DpprofError
-from dpprof.measure.passes.clock import Clock, OperatorCall
+from dpprof.measure.passes.predictor import OperatorCall, Predictor
 from dpprof.record.figures.capacity import capacity_bytes, device_of
 from dpprof.record.ledger import TrafficRow
 from dpprof.vocabulary.units import GIB
@@ -191,7 +191,7 @@ def test_no_damaged_value_of_a_table_gets_through(tmp_path: Path) -> None:
             continue
         accepted.append((keys, value))
         row = TrafficRow("aten::add", "elementwise", "forward", 1, 16, 8, 0)
-        Clock(found).add(call, row)
+        Predictor(found).add(call, row)
         assert 0 < row.least_s <= row.predicted_s <= row.most_s < math.inf, (keys, value)
         assert 0 <= row.host_s < math.inf, (keys, value)
     assert all(said)

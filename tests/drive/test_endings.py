@@ -13,7 +13,7 @@ from example_config import experiment
 from example_runs import known
 
 from dpprof.config.flat import to_flat
-from dpprof.drive.endings import checked_result, failed_result, place_of_end
+from dpprof.drive.endings import checked_result, failed_result, line_of_end
 from dpprof.errors import DpprofError
 from dpprof.record.figures.results import FAILED
 from dpprof.record.folder import RunFolder
@@ -69,7 +69,7 @@ def test_what_an_experiment_left_of_its_folder_is_repaired(
 
 def test_a_pipe_in_the_place_of_a_log_is_not_waited_for(folder: RunFolder) -> None:
     os.mkfifo(folder.stacks)
-    assert place_of_end(folder) is None
+    assert line_of_end(folder) is None
 
 
 def test_where_a_rank_hung_is_told_in_any_script(folder: RunFolder) -> None:
@@ -83,4 +83,4 @@ def test_where_a_rank_hung_is_told_in_any_script(folder: RunFolder) -> None:
     )
     ended = subprocess.run([sys.executable, script, folder.stacks], check=False)
     assert ended.returncode == -signal.SIGTERM
-    assert place_of_end(folder) == f"{script}, line 4, in <module>"
+    assert line_of_end(folder) == f"{script}, line 4, in <module>"

@@ -18,8 +18,8 @@ from dpprof.config.entry_points import CalibrateConfig
 from dpprof.measure import calibration, calibration_cases
 from dpprof.measure.calibration import ledger_call, measure, seconds_of, write_times
 from dpprof.measure.calibration_cases import Case, cases
-from dpprof.measure.passes.clock import Clock
 from dpprof.measure.passes.machine import issue_s
+from dpprof.measure.passes.predictor import Predictor
 from dpprof.tracking.store import KIND_TAG
 from dpprof.vocabulary.operator_kinds import STAND_IN, kind_of
 
@@ -68,7 +68,7 @@ def test_a_table_of_few_cases_predicts_them(tmp_path: Path, monkeypatch: pytest.
     assert {each.kind for each in times.operators} >= STAND_IN.keys()
     assert times.issue_us >= 0, "beside others, a difference of two times may vanish"
     assert times.versions == {"torch": torch.__version__}
-    assert Clock(times).source == times.gpu
+    assert Predictor(times).source == times.gpu
 
     lay_out_store(tmp_path)
     (folder / "run.log").write_text("")

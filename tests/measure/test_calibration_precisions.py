@@ -15,7 +15,7 @@ from dpprof.errors import DpprofError
 from dpprof.measure import calibration
 from dpprof.measure.calibration import computing_in, ledger_call, measure, seconds_of, write_times
 from dpprof.measure.calibration_cases import Case, cases
-from dpprof.measure.passes.clock import Clock, OperatorCall, as_computed
+from dpprof.measure.passes.predictor import OperatorCall, Predictor, as_computed
 from dpprof.vocabulary.operator_kinds import kind_of
 
 CONVOLUTIONS = ("convolution", "convolution_backward", "convolution_of_inputs", "convolution_of_weights")
@@ -142,7 +142,7 @@ def test_rates_and_the_launch_are_known_without_fp32_too(tmp_path: Path) -> None
     assert {each.dtype for each in found.operators if each.kind == "product"} == {"bfloat16"}
     elementwise = next(each for each in found.operators if each.kind == "elementwise")
     assert found.launch_us == elementwise.points[0][-1]
-    assert Clock(found).source == found.gpu
+    assert Predictor(found).source == found.gpu
     *_, found = measure("cpu", lambda text: None, ["tf32"])
     assert found.launch_us > 0
 

@@ -18,7 +18,7 @@ LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True)
-class Place:
+class HostRanks:
     """Ranks that this machine runs: `count` of `world_size`, from `first` on.
 
     All meet at `address` and `port`, on rank 0's machine. gloo uses the network `interface`, if given.
@@ -48,14 +48,14 @@ class Place:
         return told
 
 
-def all_here(num_ranks: int) -> Place:
-    """Place all ranks on this machine."""
-    return Place(0, num_ranks, num_ranks, LOOPBACK, free_port(LOOPBACK), interface_of(LOOPBACK))
+def all_here(num_ranks: int) -> HostRanks:
+    """Return all ranks, on this machine."""
+    return HostRanks(0, num_ranks, num_ranks, LOOPBACK, free_port(LOOPBACK), interface_of(LOOPBACK))
 
 
 def spread(num_ranks: int, num_nodes: int) -> tuple[int, ...]:
     """Return the number of ranks per node, as even as possible."""
-    return tuple(len(range(place, num_ranks, num_nodes)) for place in range(num_nodes))
+    return tuple(len(range(node, num_ranks, num_nodes)) for node in range(num_nodes))
 
 
 def interface_of(address: str) -> str:
@@ -77,14 +77,14 @@ def free_port(address: str) -> int:
 class Ranks:
     """Processes of a job's ranks on this machine. When one fails, the others are ended too."""
 
-    def __init__(self, job: Job, on_line: Callable[[str], None], place: Place) -> None:
+    def __init__(self, job: Job, on_line: Callable[[str], None], here: HostRanks) -> None:
         self._children: list[Child] = []
         self._end_others_at: float | None = None
         self._exit: Exit | None = None
         try:
-            for rank in range(place.first, place.first + place.count):
+            for rank in range(here.first, here.first + here.count):
                 job.of_rank(rank).log.parent.mkdir(parents=True, exist_ok=True)
-                child = Child(job.of_rank(rank), on_line, environment=place.variables(rank))
+                child = Child(job.of_rank(rank), on_line, environment=here.variables(rank))
                 self._children.append(child)
         except BaseException:
             self.cancel()

@@ -1,4 +1,4 @@
-"""Time of a logical step: from measured steps, from bounds and an efficiency, or predicted by the clock.
+"""Time of a logical step: from measured steps, from bounds and an efficiency, or predicted from operators.
 
 A time that rests on assumptions is a range, never a single number.
 """

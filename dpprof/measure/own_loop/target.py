@@ -30,9 +30,9 @@ from dpprof.measure.own_loop.lines import line_of
 from dpprof.measure.own_loop.marks import wrapped
 from dpprof.measure.own_loop.passes import labelled_by_opacus
 from dpprof.measure.own_loop.unknown import REMEDY
-from dpprof.measure.passes.clock import clock_of
 from dpprof.measure.passes.estimate_ledger import CudaLedger, note_estimate
 from dpprof.measure.passes.ledger import LabellingObserver, LedgerObserver
+from dpprof.measure.passes.predictor import predictor_of
 from dpprof.measure.trainers.fake_tensors import NEED_DATA, fake_tensors
 from dpprof.record.figures.capacity import saved_by_expandable
 from dpprof.record.folder import RunFolder
@@ -53,7 +53,7 @@ class OnTarget:
 
     def __init__(self, target: str) -> None:
         self.target = target
-        self._ledger = CudaLedger("cpu", DEVICES[target], clock_of(target))
+        self._ledger = CudaLedger("cpu", DEVICES[target], predictor_of(target))
 
     @contextmanager
     def running(self) -> Iterator[None]:

@@ -26,7 +26,6 @@ from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 from dpprof.config.devices import DEVICES, WORKSPACE_MIB, Device
 from dpprof.measure.passes.account import Account
-from dpprof.measure.passes.clock import Clock
 from dpprof.measure.passes.device_memory import AllocatedSteps
 from dpprof.measure.passes.events import own_allocations
 from dpprof.measure.passes.kernel_scratch import (
@@ -36,6 +35,7 @@ from dpprof.measure.passes.kernel_scratch import (
     scratch_bytes,
 )
 from dpprof.measure.passes.ledger import Kept, Ledger
+from dpprof.measure.passes.predictor import Predictor
 from dpprof.measure.passes.traffic import PRODUCTS, flops, footprint, makes_nothing, tensors_in
 from dpprof.record.folder import RunFolder
 from dpprof.record.ledger import Doubt, Segments
@@ -174,8 +174,8 @@ def _tried(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Oper
 class EstimateLedger(Ledger):
     """A ledger that also knows how far the peak may exceed the bytes it counted."""
 
-    def __init__(self, device_type: str, l2_bytes: int = 0, clock: Clock | None = None) -> None:
-        super().__init__(device_type, l2_bytes, clock)
+    def __init__(self, device_type: str, l2_bytes: int = 0, predictor: Predictor | None = None) -> None:
+        super().__init__(device_type, l2_bytes, predictor)
         self._highest: dict[str, int] = {}
         # Bytes on top of any peak, None where nothing bounds them.
         self._on_top: dict[str, int | None] = {}
@@ -204,8 +204,8 @@ class EstimateLedger(Ledger):
 class CpuLedger(EstimateLedger):
     """For fake tensors on the CPU. Runs each operator once for real to see how much memory it takes."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
-        super().__init__("cpu", clock=clock)
+    def __init__(self, predictor: Predictor | None = None) -> None:
+        super().__init__("cpu", predictor=predictor)
         self._trials = OperatorTrials()
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -244,8 +244,10 @@ def _as_real(leaf: Any, layout: Layout | None, given: set[int]) -> Any:
 class CudaLedger(EstimateLedger):
     """For fake tensors on CUDA, or on the CPU in place of CUDA."""
 
-    def __init__(self, device_type: str, device: Device | None = None, clock: Clock | None = None) -> None:
-        super().__init__(device_type, device.l2_mib * MIB if device else 0, clock)
+    def __init__(
+        self, device_type: str, device: Device | None = None, predictor: Predictor | None = None
+    ) -> None:
+        super().__init__(device_type, device.l2_mib * MIB if device else 0, predictor)
         self._processors = (device or DEVICES["A100-80GB"]).processors
         self._workspace = round((device.workspace_mib if device else WORKSPACE_MIB) * MIB)
         self._is_hopper = device is not None and device.is_hopper

@@ -23,8 +23,8 @@ from dpprof.measure.guard import Guard
 from dpprof.measure.observe import Observer
 from dpprof.measure.passes.account import Account
 from dpprof.measure.passes.accumulation import is_in_place, references_of_last
-from dpprof.measure.passes.clock import Clock, call_of
 from dpprof.measure.passes.modules import ModuleCalls
+from dpprof.measure.passes.predictor import Predictor, call_of
 from dpprof.measure.passes.storages import Storages
 from dpprof.measure.passes.traffic import PRODUCTS, Cache, bytes_moved, flops, footprint, operands, tensors_in
 from dpprof.measure.trainers.base import Held
@@ -97,17 +97,21 @@ class Ledger(TorchDispatchMode):
     """Counts the storages and the traffic of all operators called while it is entered.
 
     Only storages on `device_type` count; `l2_bytes` is the size of its last-level cache, 0 if unknown. A
-    `clock` predicts the operators' times; what fails in hooks is the `guard`'s.
+    `predictor` predicts the operators' times; what fails in hooks is the `guard`'s.
     """
 
     def __init__(
-        self, device_type: str, l2_bytes: int = 0, clock: Clock | None = None, guard: Guard | None = None
+        self,
+        device_type: str,
+        l2_bytes: int = 0,
+        predictor: Predictor | None = None,
+        guard: Guard | None = None,
     ) -> None:
         super().__init__()
         references_of_last()  # found before any step
         self.storages = Storages(device_type, guard)
         self._cache = Cache(l2_bytes) if l2_bytes else None
-        self.clock = clock
+        self.predictor = predictor
         self.modules = ModuleCalls(self._recomputing, guard)
         self._rows: dict[tuple[str, str, str | None], TrafficRow] = {}
         self._collectives: dict[tuple[str, str | None], CollectiveRow] = {}
@@ -206,9 +210,9 @@ class Ledger(TorchDispatchMode):
             if func._overloadpacket in PRODUCTS:
                 self.modules.note_product()
                 row.fp32_flops += num_flops * (args[0].dtype is torch.float32)
-            if self.clock is not None:
+            if self.predictor is not None:
                 given = (*args, *kwargs.values())
-                self.clock.add(call_of(name, given, read + written, num_flops), row)
+                self.predictor.add(call_of(name, given, read + written, num_flops), row)
             if self._cache is not None and (read or written):
                 row.cached += read + written - self._cache.traffic(self.storages, tensors, read, written)
 
@@ -224,8 +228,8 @@ class Ledger(TorchDispatchMode):
         row.calls += 1
         row.payload += payload
         row.sent += bytes_sent(collective, payload, dist.get_world_size())
-        if self.clock is not None:
-            self.clock.add_collective(payload, dist.get_world_size(), row)
+        if self.predictor is not None:
+            self.predictor.add_collective(payload, dist.get_world_size(), row)
 
     def take_collectives(self) -> list[CollectiveRow]:
         """Return the rows counted since the last call."""
@@ -318,8 +322,8 @@ class LedgerObserver(LabellingObserver):
     @contextmanager
     def step(self) -> Iterator[None]:
         """Keep the account of a step."""
-        if self._ledger.clock is not None:
-            self._ledger.clock.assumed.clear()
+        if self._ledger.predictor is not None:
+            self._ledger.predictor.assumed.clear()
         with self._ledger.counting(), super().step():
             self._storages.start_step()
             yield
@@ -329,6 +333,8 @@ class LedgerObserver(LabellingObserver):
             result = account.result(traffic)
             result.collectives = collectives
             result.layers = self._ledger.modules.rows(self._training.norm_costs())
-            if self._ledger.clock is not None:
-                result.assumed_s = dict(self._ledger.clock.assumed)
-            self.highest = Kept(account, result, {}, self._ledger.clock.source if self._ledger.clock else "")
+            if self._ledger.predictor is not None:
+                result.assumed_s = dict(self._ledger.predictor.assumed)
+            self.highest = Kept(
+                account, result, {}, self._ledger.predictor.source if self._ledger.predictor else ""
+            )

@@ -50,11 +50,11 @@ class Trial:
         """Return the trial with a third batch size, which also differs from all other dimensions."""
         return replace(self, size=_size_unlike({*self.others, batch_size, self.size}))
 
-    def begins_with_batch(self, tensor: Tensor, batch_size: int, path: str, place: str = "") -> bool:
+    def begins_with_batch(self, tensor: Tensor, batch_size: int, path: str, argument: str = "") -> bool:
         """Tell if a module's tensor has a row per sample. Raises WorkloadError if that cannot be known."""
         if tensor.shape[:1] != (batch_size,):
             return False
-        lengths = self.lengths.get((path, place), set())
+        lengths = self.lengths.get((path, argument), set())
         if len(lengths) == 1:
             return self.size in lengths
         if batch_size in (*tensor.shape[1:], *(lengths or self.others)):
@@ -113,8 +113,8 @@ def _refuse_if_it_takes(
 @contextmanager
 def _noting(model: nn.Module, trial: Trial) -> Iterator[None]:
     def note(path: str, args: Any) -> None:
-        for place, tensor in named_leaves(args):
-            for key in ((path, place), (path, "")) if tensor.dim() else ():
+        for argument, tensor in named_leaves(args):
+            for key in ((path, argument), (path, "")) if tensor.dim() else ():
                 trial.lengths[key].add(tensor.shape[0])
 
     with ExitStack() as stack:

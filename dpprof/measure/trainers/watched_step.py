@@ -47,7 +47,7 @@ class Change(NamedTuple):
     """Operator that changed a module's output in place: inside which module (None: in the loss), where."""
 
     module: nn.Module | None
-    place: str
+    where: str
 
 
 @dataclass
@@ -131,7 +131,7 @@ class _Watch(TorchDispatchMode):
         kwargs = kwargs or {}
         given = [*zip_schema(func._schema, args, kwargs)]
         if func._schema.is_mutable and self._changes_output(given):
-            change = Change(self._running[-1] if self._running else None, _place())
+            change = Change(self._running[-1] if self._running else None, _where())
             if change not in self.step.changes:
                 self.step.changes.append(change)
         if draws(func, given):
@@ -172,7 +172,7 @@ def _has_flat_rows(tensor: Tensor) -> bool:
     return True
 
 
-def _place() -> str:
+def _where() -> str:
     """Return the innermost line outside torch and this file."""
     for frame, line in traceback.walk_stack(sys._getframe()):
         name = frame.f_globals.get("__name__", "")

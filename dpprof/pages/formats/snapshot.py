@@ -47,7 +47,7 @@ class _Allocator:
         self.time_us = 0
         self.category = [storage.category for storage in storages]
         self._storages = storages
-        self._places = _Places()
+        self._addresses = _Addresses()
         self._entries: list[Entry] = []
         self._held: dict[int, Entry] = {}
         # Shared objects are pickled once.
@@ -62,12 +62,12 @@ class _Allocator:
         """Free a storage's memory, if any, and allocate its new size, if not zero."""
         held = self._held.pop(index, None)
         if held is not None:
-            self._places.give_back(held["addr"], held["size"])
+            self._addresses.give_back(held["addr"], held["size"])
             for action in ("free_requested", "free_completed"):
                 self._add(action, held["addr"], held["size"], held["frames"])
         if num_bytes > 0:
             stack = self._stack(self._storages[index], self.category[index])
-            entry = self._add("alloc", self._places.take(num_bytes), num_bytes, stack)
+            entry = self._add("alloc", self._addresses.take(num_bytes), num_bytes, stack)
             entry["category"] = self.category[index]
             self._held[index] = entry
 
@@ -96,15 +96,15 @@ class _Allocator:
     def snapshot(self) -> Entry:
         """Return the trace so far, with storages alive now as blocks."""
         blocks: list[Entry] = []
-        place = 0
+        address = 0
         for entry in sorted(self._held.values(), key=lambda entry: entry["addr"]):
-            if entry["addr"] > place:
-                blocks.append(_block(place, entry["addr"] - place, "inactive", []))
+            if entry["addr"] > address:
+                blocks.append(_block(address, entry["addr"] - address, "inactive", []))
             blocks.append(_block(entry["addr"], entry["size"], "active_allocated", entry["frames"]))
-            place = entry["addr"] + entry["size"]
-        total = self._places.total
-        if total > place:
-            blocks.append(_block(place, total - place, "inactive", []))
+            address = entry["addr"] + entry["size"]
+        total = self._addresses.total
+        if total > address:
+            blocks.append(_block(address, total - address, "inactive", []))
         held = sum(entry["size"] for entry in self._held.values())
         segment = Entry(
             device=0,
@@ -127,7 +127,7 @@ def _block(address: int, size: int, state: str, frames: list[Entry]) -> Entry:
     return Entry(size=size, requested_size=size, address=address, state=state, frames=frames)
 
 
-class _Places:
+class _Addresses:
     """First-fit addresses from 0; `total` is the end of the last."""
 
     def __init__(self) -> None:
@@ -147,7 +147,7 @@ class _Places:
         return start
 
     def give_back(self, start: int, size: int) -> None:
-        """Free a place, merging it with adjacent gaps."""
+        """Free a range, merging it with adjacent gaps."""
         i = bisect.bisect(self._gaps, (start, 0))
         if i < len(self._gaps) and self._gaps[i][0] == start + size:
             size += self._gaps.pop(i)[1]

@@ -19,7 +19,7 @@ import ray
 
 from dpprof.drive.launch.child import Child
 from dpprof.drive.launch.job import MEASURE, Exit, Job
-from dpprof.drive.launch.ranks import Place, Ranks, all_here, free_port, interface_of
+from dpprof.drive.launch.ranks import HostRanks, Ranks, all_here, free_port, interface_of
 from dpprof.record.folder import RunFolder
 from dpprof.record.lock import LOCK
 
@@ -69,7 +69,7 @@ class Work:
         if meeting is None:
             return Ranks(job, lines.append, all_here(self.count))
         interface = interface_of(ray.util.get_node_ip_address())
-        return Ranks(job, lines.append, Place(self.first, self.count, job.num_ranks, *meeting, interface))
+        return Ranks(job, lines.append, HostRanks(self.first, self.count, job.num_ranks, *meeting, interface))
 
 
 def choose_meeting() -> tuple[str, int]:

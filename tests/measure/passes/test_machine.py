@@ -18,7 +18,7 @@ from dpprof.record.folder import RunFolder
 from dpprof.record.record import Pace, Record
 
 
-class Clock:
+class Predictor:
     """A clock that work moves on by so many seconds."""
 
     now = 0.0
@@ -31,7 +31,7 @@ class Clock:
 
 def test_steps_are_told_in_times_the_fixed_computation(monkeypatch: pytest.MonkeyPatch) -> None:
     config = experiment(device="cpu", warmup_steps=2, measured_steps=5)
-    record, clock = Record(to_flat(config), {}), Clock()
+    record, clock = Record(to_flat(config), {}), Predictor()
     training: Any = SimpleNamespace(run=lambda num_steps, observer: clock.work(0.02))
     monkeypatch.setattr(time, "perf_counter", lambda: clock.now)
     monkeypatch.setattr(machine, "fixed_computation", lambda device: lambda: clock.work(0.01))

@@ -16,7 +16,7 @@ from dpprof.config.measuring import MeasuringConfig
 from dpprof.drive.launch.ranks import LOOPBACK, free_port
 from dpprof.measure.passes import clean
 from dpprof.measure.passes.subject import Subject
-from dpprof.measure.place import Place
+from dpprof.measure.rank import Rank
 from dpprof.measure.ranks import Ranks, one_rank_of_many
 from dpprof.measure.silent_group import SILENT
 from dpprof.record.folder import RunFolder
@@ -92,6 +92,6 @@ def test_ranks_are_timed_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": LOOPBACK}.items():
         monkeypatch.setenv(name, str(value))
     monkeypatch.setenv("MASTER_PORT", str(free_port(LOOPBACK)))
-    ranks = Ranks(config_of("StandardTrainer", DDP, 1), Place(0, 1, 0, 1))
+    ranks = Ranks(config_of("StandardTrainer", DDP, 1), Rank(0, 1, 0, 1))
     with ranks.in_turn():
         assert dist.get_backend() == SILENT

@@ -10,7 +10,7 @@ from submitit import JobEnvironment
 
 from dpprof.drive.launch.child import Child
 from dpprof.drive.launch.job import Exit, Job
-from dpprof.drive.launch.ranks import LOOPBACK, OTHERS_S, Place, Ranks, all_here, free_port, interface_of
+from dpprof.drive.launch.ranks import LOOPBACK, OTHERS_S, HostRanks, Ranks, all_here, free_port, interface_of
 from dpprof.record.files import write_text
 
 # How long the first part may take to announce where ranks meet.
@@ -28,7 +28,7 @@ class Meeting:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._place = path / "place"
+        self._chosen = path / "meeting"
 
     def say(self, word: str) -> None:
         """Leave a message."""
@@ -40,18 +40,18 @@ class Meeting:
 
     def choose(self, address: str, port: int) -> None:
         """Announce where ranks meet."""
-        write_text(self._place, f"{address} {port}")
+        write_text(self._chosen, f"{address} {port}")
 
     def chosen(self) -> tuple[str, int] | None:
         """Wait for the meeting point of the ranks; None if the job is to end first. Raises TimeoutError."""
         deadline = time.monotonic() + _MEETING_S
-        while not self._place.exists():
+        while not self._chosen.exists():
             if self.heard(FAILED) or self.heard(CANCELLED):
                 return None
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the first node said nothing for {_MEETING_S:g} s")
             time.sleep(_POLL_S)
-        address, _, port = self._place.read_text().partition(" ")
+        address, _, port = self._chosen.read_text().partition(" ")
         return address, int(port)
 
 
@@ -97,7 +97,7 @@ class Work:
         interface = interface_of(LOOPBACK) if is_one_node else ""
         if (chosen := meeting.chosen()) is None:
             return None
-        return Ranks(self.job, _ignore, Place(first, count, self.job.num_ranks, *chosen, interface))
+        return Ranks(self.job, _ignore, HostRanks(first, count, self.job.num_ranks, *chosen, interface))
 
 
 def _end_of(processes: Child | Ranks, meeting: Meeting) -> Exit:

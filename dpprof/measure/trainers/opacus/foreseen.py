@@ -30,7 +30,7 @@ SENTENCES = {
     "dimensions": "{module} gets an input of neither 2 nor 3 dimensions, and Ghost Clipping takes no other "
     "in nn.Linear: flatten it to (B, T, D) before, or use another trainer",
     "norm_bias": "{module}: Opacus needs the bias of nn.LayerNorm: leave bias=False out, or use nn.RMSNorm",
-    "in_place": "{module} changes a module's output in place ({place}), which Opacus's hooks do not allow: "
+    "in_place": "{module} changes a module's output in place ({where}), which Opacus's hooks do not allow: "
     "write x = x + y for x += y, relu(x) for relu_(x), and leave inplace=True out",
     "in_place_module": "{module} changes a module's output in place, which Opacus's hooks do not allow: "
     "make it with inplace=False",
@@ -167,14 +167,14 @@ class Foreseen:
                 yield self._trap("norm_bias", module)
 
     def _in_place(self) -> Iterator[Trap]:
-        for module, place in self.step.changes:
+        for module, where in self.step.changes:
             if module is None:
-                text = SENTENCES["in_place"].format(module="the workload's loss", place=place)
+                text = SENTENCES["in_place"].format(module="the workload's loss", where=where)
                 yield Trap("in_place", text, "")
             elif getattr(module, "inplace", False) and type(module).__module__.startswith("torch.nn."):
                 yield self._trap("in_place_module", module)
             else:
-                yield self._trap("in_place", module, place=place)
+                yield self._trap("in_place", module, where=where)
 
     def _embedding_bag(self) -> Iterator[Trap]:
         for call in self._calls:
@@ -254,8 +254,8 @@ class Foreseen:
             if len(names) == 1:
                 yield self._trap("reused", owners[0])
                 continue
-            places = " and ".join(name.rpartition(".")[0] or "the model" for name in names)
-            text = SENTENCES["tied"].format(modules=places, parameter=names[0])
+            modules = " and ".join(name.rpartition(".")[0] or "the model" for name in names)
+            text = SENTENCES["tied"].format(modules=modules, parameter=names[0])
             yield Trap("tied", text, names[0].rpartition(".")[0])
 
 

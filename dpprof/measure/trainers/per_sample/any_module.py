@@ -36,9 +36,9 @@ def call_any(module: nn.Module, path: str, book: Book, *args: Any, **kwargs: Any
 
     Raises WorkloadError for gradients of tensors without batch dimension, or past the module's arguments.
     """
-    places = named_leaves((args, kwargs))
-    tensors = tuple(tensor for _, tensor in places)
-    has_samples = [book.begins_with_batch(tensor, path, place) for place, tensor in places]
+    named = named_leaves((args, kwargs))
+    tensors = tuple(tensor for _, tensor in named)
+    has_samples = [book.begins_with_batch(tensor, path, name) for name, tensor in named]
     call = _Call(module, path, book, (args, kwargs), has_samples)
     for tensor, is_one in zip(tensors, has_samples, strict=True):
         if tensor.requires_grad and not is_one:

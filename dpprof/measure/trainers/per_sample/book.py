@@ -84,11 +84,11 @@ class Book:
         self.entries.clear()
         self._reported.clear()
 
-    def begins_with_batch(self, tensor: Tensor, path: str, place: str = "") -> bool:
+    def begins_with_batch(self, tensor: Tensor, path: str, argument: str = "") -> bool:
         """Tell if an argument of a module has a row for each sample."""
         if self.trial is None:
             return tensor.shape[:1] == (self.batch_size,)
-        return self.trial.begins_with_batch(tensor, self.batch_size, path, place)
+        return self.trial.begins_with_batch(tensor, self.batch_size, path, argument)
 
     def count(self, path: str, *parameters: nn.Parameter | None) -> None:
         """Count a call of a layer with these parameters; recomputation in backward does not count.

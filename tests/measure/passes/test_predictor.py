@@ -12,7 +12,14 @@ from torch import Tensor
 
 from dpprof.config.device_times import CollectiveTimes, DeviceTimes, OperatorTimes
 from dpprof.config.devices import DEVICES
-from dpprof.measure.passes.clock import Clock, OperatorCall, as_computed, call_of, clock_of, sizes_of
+from dpprof.measure.passes.predictor import (
+    OperatorCall,
+    Predictor,
+    as_computed,
+    call_of,
+    predictor_of,
+    sizes_of,
+)
 from dpprof.record.ledger import CollectiveRow, TrafficRow
 from dpprof.vocabulary.operator_kinds import STAND_IN, kind_of
 
@@ -42,15 +49,15 @@ def call(name: str = "aten::mm", side: int = 200, **changes: object) -> Operator
     return made._replace(**changes)  # type: ignore[arg-type]
 
 
-def predicted(clock: Clock, *calls: OperatorCall) -> TrafficRow:
+def predicted(predictor: Predictor, *calls: OperatorCall) -> TrafficRow:
     row = TrafficRow("aten::mm", "matrix_product", "forward", 0, 0, 0, 0)
     for each in calls:
-        clock.add(each, row)
+        predictor.add(each, row)
     return row
 
 
 def test_a_measured_size_takes_as_long_as_it_took_and_calls_add_up() -> None:
-    row = predicted(Clock(table()), call(), call())
+    row = predicted(Predictor(table()), call(), call())
     least_s = max(12e-9 * 200**2, 2e-12 * 200**3)
     assert row.predicted_s == pytest.approx(2 * 2 * least_s)
     assert row.least_s <= row.predicted_s <= row.most_s
@@ -58,7 +65,7 @@ def test_a_measured_size_takes_as_long_as_it_took_and_calls_add_up() -> None:
 
 
 def test_a_processor_adds_what_the_host_takes() -> None:
-    on_gpu, on_cpu = (predicted(Clock(times), call()) for times in (table(), on_processor()))
+    on_gpu, on_cpu = (predicted(Predictor(times), call()) for times in (table(), on_processor()))
     assert on_cpu.predicted_s - on_gpu.predicted_s == pytest.approx(10e-6)
     assert on_cpu.host_s == 0
 
@@ -72,14 +79,14 @@ def test_the_range_is_wider_far_from_what_was_measured() -> None:
     uneven = table()
     for i, point in enumerate(uneven.operators[0].points):
         point[-1] *= 1 + 0.2 * i
-    near, far = (predicted(Clock(uneven), call(side=side)) for side in (210, 20_000))
+    near, far = (predicted(Predictor(uneven), call(side=side)) for side in (210, 20_000))
     widths = [math.log(row.most_s / row.least_s) for row in (near, far)]
     assert 0 < widths[0] <= widths[1]
 
 
 def test_a_kernel_takes_at_least_its_launch() -> None:
     tiny = call("aten::add", num_bytes=8, flops=0)
-    assert predicted(Clock(table()), tiny).predicted_s == pytest.approx(1e-6)
+    assert predicted(Predictor(table()), tiny).predicted_s == pytest.approx(1e-6)
 
 
 @pytest.mark.parametrize(
@@ -92,11 +99,11 @@ def test_a_kernel_takes_at_least_its_launch() -> None:
     ],
 )
 def test_what_is_assumed_is_said_and_widens_the_range(name: str, dtype: str, told: str) -> None:
-    clock = Clock(table())
+    predictor = Predictor(table())
     shapes = ((2, 8, 10, 10), (16, 8, 3, 3)) if "convolution" in name else call().shapes
     with allowing(products=False, convolutions=False):
-        row = predicted(clock, call(name, dtype=dtype, shapes=shapes))
-    assert list(clock.assumed) == ([told] if told else [])
+        row = predicted(predictor, call(name, dtype=dtype, shapes=shapes))
+    assert list(predictor.assumed) == ([told] if told else [])
     if " as " in told and "float32" not in told:
         assert row.most_s / row.predicted_s >= math.exp(0.3)
 
@@ -135,23 +142,26 @@ def test_products_and_convolutions_are_looked_up_in_tf32_where_torch_allows_each
     fp32, tf32 = 2 * max(12e-9 * 200**2, 2e-12 * 200**3), 0.2 * max(12e-9 * 200**2, 2e-12 * 200**3)
     for products, convolutions in ((False, False), (True, False), (False, True), (True, True)):
         with allowing(products=products, convolutions=convolutions):
-            clock = Clock(with_tf32())
+            predictor = Predictor(with_tf32())
             for name in ("aten::mm", "aten::addmm", "aten::bmm"):
-                found = predicted(clock, call(name)).predicted_s
+                found = predicted(predictor, call(name)).predicted_s
                 assert found == pytest.approx(tf32 if products else fp32), name
-            taken = [predicted(clock, convolution()).predicted_s, predicted(clock, convolution()).predicted_s]
-            types = {each.dtype for each in clock.known if "convolution" in each.name}
+            taken = [
+                predicted(predictor, convolution()).predicted_s,
+                predicted(predictor, convolution()).predicted_s,
+            ]
+            types = {each.dtype for each in predictor.known if "convolution" in each.name}
         assert types == {"tf32" if convolutions else "float32"}
         assert taken[0] == taken[1]
-        assert not clock.assumed
+        assert not predictor.assumed
 
 
 def test_a_switch_that_changes_later_counts_from_then_on() -> None:
-    clock = Clock(with_tf32())
+    predictor = Predictor(with_tf32())
     with allowing(products=False, convolutions=False):
-        before = predicted(clock, call()).predicted_s
+        before = predicted(predictor, call()).predicted_s
     with allowing(products=True, convolutions=False):
-        assert predicted(clock, call()).predicted_s == pytest.approx(before / 10)
+        assert predicted(predictor, call()).predicted_s == pytest.approx(before / 10)
 
 
 @pytest.mark.parametrize(
@@ -166,9 +176,9 @@ def test_other_operators_and_types_are_not_in_tf32(name: str) -> None:
 def test_a_processor_has_no_tf32() -> None:
     times = replace(with_tf32(), device="cpu")
     with allowing(products=False, convolutions=False):
-        expected = predicted(Clock(times), call(), convolution()).predicted_s
+        expected = predicted(Predictor(times), call(), convolution()).predicted_s
     with allowing(products=True, convolutions=True):
-        assert predicted(Clock(times), call(), convolution()).predicted_s == expected
+        assert predicted(Predictor(times), call(), convolution()).predicted_s == expected
 
 
 def gains(target: str) -> bool:
@@ -182,10 +192,10 @@ def test_without_times_in_tf32_a_product_is_as_efficient_as_in_bf16_and_that_is_
     tflops, large = known(DEVICES[target].tf32_tflops), call(side=8192)
     found = []
     for dtype, products in (("float32", True), ("bfloat16", False), ("float32", False)):
-        clock = known(clock_of(target))
+        predictor = known(predictor_of(target))
         with allowing(products=products, convolutions=False):
-            found.append(predicted(clock, large._replace(dtype=dtype)))
-        said = list(clock.assumed)
+            found.append(predicted(predictor, large._replace(dtype=dtype)))
+        said = list(predictor.assumed)
         if products:
             assert len(said) == 1
             assert said[0].startswith("product as in bfloat16")
@@ -200,12 +210,12 @@ def test_where_tf32_gains_nothing_times_in_float32_count_to_the_bit_and_that_is_
     calls = [call(side=512), convolution(), convolution("aten::convolution_backward_of_inputs")]
     found, said = [], []
     for allowed in (False, True):
-        clock = clock_of(target)
-        assert clock is not None
+        predictor = predictor_of(target)
+        assert predictor is not None
         with allowing(products=allowed, convolutions=allowed):
-            row = predicted(clock, *calls)
+            row = predicted(predictor, *calls)
         found.append((row.predicted_s, row.least_s, row.most_s, row.host_s))
-        said.append(" and ".join(clock.assumed))
+        said.append(" and ".join(predictor.assumed))
     assert found[0] == found[1]
     assert "in float32" not in said[0]
     assert "product as in float32" in said[1]
@@ -215,9 +225,9 @@ def test_the_rate_in_tf32_goes_with_its_own_times_alone() -> None:
     times = table()
     times.tflops["tf32"] = 20.0
     with allowing(products=False, convolutions=False):
-        expected = predicted(Clock(times), call(side=20_000), convolution()).predicted_s
+        expected = predicted(Predictor(times), call(side=20_000), convolution()).predicted_s
     with allowing(products=True, convolutions=True):
-        assert predicted(Clock(times), call(side=20_000), convolution()).predicted_s == expected
+        assert predicted(Predictor(times), call(side=20_000), convolution()).predicted_s == expected
 
 
 @pytest.mark.parametrize("is_allowed", [False, True])
@@ -242,29 +252,29 @@ def test_other_tables_stand_in_with_the_devices_own_rates() -> None:
     own = table()
     own.operators.pop(0)
     other = DeviceTimes(**vars(table()) | {"gpu": "another GPU"})
-    clock = Clock(own, [other], {"float32": 2.0}, 2.0)
-    row = predicted(clock, call())
-    assert list(clock.assumed) == ["product as on another GPU"]
+    predictor = Predictor(own, [other], {"float32": 2.0}, 2.0)
+    row = predicted(predictor, call())
+    assert list(predictor.assumed) == ["product as on another GPU"]
     assert row.predicted_s == pytest.approx(max(12e-9 * 200**2, 2e-12 * 200**3)), "twice as fast"
 
 
 def test_a_form_that_is_not_known_goes_by_bytes_and_flops() -> None:
-    clock = Clock(table())
-    row = predicted(clock, call(shapes=((4,),)))
+    predictor = Predictor(table())
+    row = predicted(predictor, call(shapes=((4,),)))
     assert row.predicted_s == pytest.approx(12e-9 * 200**2)
-    assert list(clock.assumed) == ["product by bytes and FLOPs"]
+    assert list(predictor.assumed) == ["product by bytes and FLOPs"]
 
 
 def test_collectives_take_what_the_nearest_number_of_ranks_took() -> None:
     points = [[1000.0, 10.0], [3000.0, 30.0]]
     of_two = CollectiveTimes("all_reduce", 2, "here", [[1000.0, 1.0]])
-    clock = Clock(table(collectives=[of_two, CollectiveTimes("all_reduce", 8, "here", points)]))
+    predictor = Predictor(table(collectives=[of_two, CollectiveTimes("all_reduce", 8, "here", points)]))
     for num_bytes, us in ((10, 10), (2000, 20), (6000, 60)):
         row = CollectiveRow("all_reduce", "backward")
-        clock.add_collective(num_bytes, 7, row)
+        predictor.add_collective(num_bytes, 7, row)
         assert row.predicted_s == pytest.approx(us / 1e6)
     unknown = CollectiveRow("broadcast", "backward")
-    clock.add_collective(10, 8, unknown)
+    predictor.add_collective(10, 8, unknown)
     assert unknown.predicted_s is None
 
 
@@ -316,13 +326,13 @@ def test_kinds_go_by_name_and_order_and_every_stand_in_ends() -> None:
 
 @pytest.mark.parametrize("target", list(DEVICES))
 def test_every_listed_gpu_has_times(target: str) -> None:
-    clock = clock_of(target)
-    assert clock is not None
-    row = predicted(clock, call(side=2048))
+    predictor = predictor_of(target)
+    assert predictor is not None
+    row = predicted(predictor, call(side=2048))
     device = DEVICES[target]
     floor = device.least_s("fp32", 12 * 2048**2, 2 * 2048**3, 0)
     assert floor * 0.9 < row.predicted_s < 6 * floor
 
 
 def test_without_a_target_nothing_is_predicted() -> None:
-    assert clock_of("none") is None
+    assert predictor_of("none") is None

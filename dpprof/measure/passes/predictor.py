@@ -145,7 +145,7 @@ def _mean(efficiencies: Floats, distances: Floats) -> Floats:
     return found
 
 
-class Clock:
+class Predictor:
     """Predicts times on one device.
 
     `times` are its own; what these lack is looked up in those of `others`, similar devices. `tflops` and
@@ -241,8 +241,8 @@ class Clock:
         return max(least / efficiency, self._launch_s), error + own_error, assumed
 
 
-def clock_of(target: str) -> Clock | None:
-    """Return the clock of a listed GPU or of a file of `dpprof calibrate`; None without a target.
+def predictor_of(target: str) -> Predictor | None:
+    """Return the predictor of a listed GPU or of a file of `dpprof calibrate`; None without a target.
 
     A GPU without a table has the times of any GPU, by its own rates.
     """
@@ -253,11 +253,11 @@ def clock_of(target: str) -> Clock | None:
     device = DEVICES.get(target)
     if device is None:
         times = DeviceTimes.read(Path(target))
-        return Clock(times, others if times.device == "cuda" else ())
+        return Predictor(times, others if times.device == "cuda" else ())
     rates = {"float32": device.fp32_tflops, "bfloat16": device.bf16_tflops or device.fp32_tflops}
     if device.tf32_tflops:
         rates[TYPES[TF32]] = device.tf32_tflops
-    return Clock(others[0], others[1:], rates, device.bandwidth_gb_per_s)
+    return Predictor(others[0], others[1:], rates, device.bandwidth_gb_per_s)
 
 
 def sizes_of(call: OperatorCall, kind: str) -> list[float]:

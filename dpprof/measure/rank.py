@@ -11,7 +11,7 @@ _VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 
 
 @dataclass(frozen=True)
-class Place:
+class Rank:
     """One of `world_size` ranks, and one of the `local_world_size` on its machine."""
 
     rank: int = 0
@@ -20,18 +20,18 @@ class Place:
     local_world_size: int = 1
 
 
-def place_in(config: ExperimentConfig) -> Place:
-    """Return this process's place. Raises ConfigError if it is not one of the experiment's ranks."""
+def rank_of(config: ExperimentConfig) -> Rank:
+    """Return the rank of this process. Raises ConfigError if it is not one of the experiment's ranks."""
     if config.is_estimate or config.parallel == NONE:
-        return Place()
+        return Rank()
     try:
-        place = Place(*(int(os.environ[name]) for name in _VARIABLES))
+        rank = Rank(*(int(os.environ[name]) for name in _VARIABLES))
     except (KeyError, ValueError):
-        place = None
-    if place is None or place.world_size != config.world_size:
-        told = "none were started" if place is None else f"{place.world_size} were started"
+        rank = None
+    if rank is None or rank.world_size != config.world_size:
+        told = "none were started" if rank is None else f"{rank.world_size} were started"
         raise ConfigError(
             f"world_size: the experiment has {config.world_size} ranks, {told}. By hand: torchrun "
             f"--nproc-per-node={config.world_size} -m dpprof.measure RUN_FOLDER"
         )
-    return place
+    return rank
