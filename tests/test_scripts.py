@@ -111,7 +111,8 @@ def git(folder: Path, *arguments: str) -> str:
 @pytest.fixture
 def committed(checkout: Path) -> Path:
     """The copy with `.ci`, as a commit that leaves nothing out, and stand-ins for all that CI calls."""
-    shutil.copytree(ROOT / ".ci", checkout / ".ci")
+    for name in (".ci", "examples/ray_launcher"):
+        shutil.copytree(ROOT / name, checkout / name)
     for name in ("python", "mlflow", "dpprof", "chromium"):
         (checkout / "env" / "bin" / name).write_text(IN_CLONE)
         (checkout / "env" / "bin" / name).chmod(0o755)

@@ -143,7 +143,7 @@ def test_a_layer_that_is_called_again_in_backward_is_named(trainer: str) -> None
 def test_an_operator_in_place_is_named_with_its_line(workload: str, culprit: str, trainer: str) -> None:
     error = str(refusal(workload, trainer))
     place = known(re.search(r"\(example_trapped\.py, line (\d+)\)", error))
-    assert error == SENTENCES["in_place"].format(module=culprit, place=place[0].strip("()"))
+    assert error == SENTENCES["in_place"].format(module=culprit, where=place[0].strip("()"))
     line = (ROOT / "tests" / "example_trapped.py").read_text().splitlines()[int(place[1]) - 1]
     assert re.search(r"\+=|relu_\(|inplace=True|mul_\(", line), line
 
