@@ -74,7 +74,7 @@ def parse(text: str | bytes) -> Any:
 def typed(kind: type[T], data: object, obsolete: Collection[str] = ()) -> T:
     """Convert plain data to a type, strictly. Raises DpprofError naming the first bad or unknown field.
 
-    Fields that are `obsolete` may be there, and are read over.
+    Fields that are `obsolete` are allowed and ignored.
     """
     from pydantic import TypeAdapter, ValidationError  # here, as measuring processes do not need it
 

@@ -25,11 +25,13 @@ CONFIG = experiment(
 # Starts a process of its own and goes on for ever; the deaf one whatever it is asked.
 ENDLESS = """
 import subprocess, sys, time
-subprocess.Popen([sys.executable, "-c", "import time; time.sleep(120)", *sys.argv[1:]])
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(240)", *sys.argv[1:]])
 print("one", flush=True)
-time.sleep(120)
+time.sleep(240)
 """
 DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+# A poll that waited for such a job would take longer, on a slow machine too.
+WAITS_S = 30
 
 
 def endless(folder: RunFolder, timeout_s: float, program: str = ENDLESS) -> Job:
@@ -84,12 +86,12 @@ class LauncherConformance:
         if not launcher.can_end_jobs:
             return
         lines: list[str] = []
-        handle = launcher.submit(endless(folder, 60, DEAF + ENDLESS), lines.append)
-        deadline = time.monotonic() + 30
+        handle = launcher.submit(endless(folder, 240, DEAF + ENDLESS), lines.append)
+        deadline = time.monotonic() + 120
         while lines != ["one"]:
             began = time.monotonic()
             assert handle.poll() is None
-            assert time.monotonic() - began < 1
+            assert time.monotonic() - began < WAITS_S
             assert time.monotonic() < deadline
             time.sleep(0.05)
         assert len(processes_of(folder)) == 2

@@ -1,7 +1,7 @@
 """A new figure, trainer and report of a run: in few files each, and then everywhere.
 
-Each is added to a copy of dpprof. The more of its files that takes, the more places have to agree: lower the
-numbers where a change makes fewer do.
+Each is added to a copy of dpprof. Every file that takes is one more place that must agree: lower the numbers
+when a change needs fewer.
 """
 
 import csv

@@ -39,9 +39,9 @@ def unknown_values() -> Iterator[None]:
         for name, wrapper in around.items():
             owner = FakeTensor if name in vars(FakeTensor) else Tensor
             stack.enter_context(wrapped(owner, name, wrapper))
-        for wrapped_in in (torch, Tensor):
+        for home in (torch, Tensor):
             for name in (*OF_FINITE, "any", "all"):
-                stack.enter_context(wrapped(wrapped_in, name, _answered(OF_FINITE.get(name))))
+                stack.enter_context(wrapped(home, name, _answered(OF_FINITE.get(name))))
         for maker, name in _MAKE:
             stack.enter_context(wrapped(maker, name, _made))
         stack.enter_context(wrapped(FakeTensorMode, "dispatch", _calculated))

@@ -30,9 +30,9 @@ class _NoKey(Exception):
 
 
 class _Argument(NamedTuple):
-    """A result that is the argument with a number, as after a change of it."""
+    """A result that is the argument at this position, as after a change in place."""
 
-    number: int
+    position: int
 
 
 class _Form(NamedTuple):
@@ -149,7 +149,7 @@ class QuickFakeTensorMode(FakeTensorMode):
     def _made(self, result: _Result, args: Sequence[Any]) -> Any:
         """Make a result anew, as torch does."""
         if isinstance(result, _Argument):
-            return args[result.number]
+            return args[result.position]
         if not isinstance(result, _Form):
             return result
         with torch._C._DisableTorchDispatch():
