@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from dpprof.own_loop import phase as phase
     from dpprof.own_loop import profile as profile
 
-__version__ = "0.3.0"
+__version__ = "0.4.0.dev0"
 
 
 def __getattr__(name: str) -> Any:
