@@ -34,7 +34,7 @@ GPUS: dict[str, tuple[str, float, float | None, float]] = {
     "NVIDIA H200": ("H200", 67, 989, 4800),
     "NVIDIA A100 80GB PCIe": ("A100-80GB-PCIe", 19.5, 312, 1935),
     "NVIDIA A100-SXM4-80GB": ("A100-80GB", 19.5, 312, 2039),
-    "NVIDIA A100-PCIE-40GB": ("A100-40GB", 19.5, 312, 1555),
+    "NVIDIA A100-PCIE-40GB": ("A100-40GB-PCIe", 19.5, 312, 1555),
     "Tesla V100-PCIE-32GB": ("V100-32GB", 14, None, 900),
     "NVIDIA L4": ("L4", 30.3, 121, 300),
     "NVIDIA L40S": ("L40S", 91.6, 362, 864),

@@ -23,8 +23,14 @@ TIMES = "times.json"
 TYPES = {FP32: "float32", TF32: "tf32", BF16: "bfloat16"}
 # Rounds of a whole calibration. Of each operator the shortest time counts.
 ROUNDS = 2
-# GPUs whose tables have what another one's lacks: the same chip with other memory.
-LIKE = {"H200": "H100", "A100-80GB": "A100-80GB-PCIe", "A100-40GB": "A100-80GB"}
+# GPUs whose tables have what another one's lacks: other cards with the same chip. The A100 of 40 GB for PCIe
+# is none of them, as its power limit slows it down.
+LIKE = {
+    "H200": ("H100",),
+    "A100-80GB": ("A100-80GB-PCIe",),
+    "A100-40GB": ("A100-80GB-PCIe", "A100-80GB"),
+    "V100-16GB": ("V100-32GB",),
+}
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,8 @@ class Device:
     TF32.
     `workspace_mib` is cuBLAS's workspace in torch's allocator. `link_gb_per_s` is the sending rate to other
     GPUs, half of a data sheet's rate for both directions: NVLink if present, else PCIe. `l2_mib` is the last
-    cache. `gpu` is a regular expression for torch's name, without the maker: the same chip with other memory,
+    cache. `host` is the year of the processors that the GPU usually comes with (`issue_times.PROCESSORS`).
+    `gpu` is a regular expression for torch's name, without the maker: the same chip with other memory,
     or a part of a GPU (MIG), is another device.
     """
 
@@ -45,6 +46,7 @@ class Device:
     link_gb_per_s: float
     l2_mib: int
     processors: Multiprocessors
+    host: str
     gpu: str
     source: str
     workspace_mib: float = WORKSPACE_MIB

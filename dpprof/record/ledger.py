@@ -24,8 +24,9 @@ class TrafficRow:
     `read` and `written` are bytes as defined in `measure/passes/traffic.py`. `fp32_flops` are the part of
     `flops` that multiplies fp32 matrices. `cached` are bytes that the device's last cache may hold; 0 where
     its size is not known. `predicted_s` are the seconds that `measure/passes/predictor.py` predicts, at least
-    `least_s` and at most `most_s`, and `host_s` those that a GPU's host needs to issue the operator: 0 where
-    nothing is predicted.
+    `least_s` and at most `most_s`: 0 where nothing is predicted. `host_s` is 0 but in folders of 0.3, where a
+    GPU's host needs these seconds to issue the operator. `arithmetic_s` is the part of `predicted_s` in which
+    computing takes longer than moving.
     """
 
     name: str
@@ -41,6 +42,7 @@ class TrafficRow:
     least_s: float = 0.0
     most_s: float = 0.0
     host_s: float = 0.0
+    arithmetic_s: float = 0.0
 
 
 @dataclass
@@ -71,6 +73,7 @@ class Moved:
     least_s: float = 0.0
     most_s: float = 0.0
     host_s: float = 0.0
+    arithmetic_s: float = 0.0
 
     @property
     def num_bytes(self) -> int:
@@ -94,6 +97,25 @@ class PhasePeak:
 
     num_bytes: int
     by_category: dict[str, int]
+
+
+@dataclass
+class PhaseTime:
+    """Predicted seconds of a phase on a GPU, at least `least_s` and at most `most_s`.
+
+    The host needs `host_s` to issue `operators` and what else it does. The GPU may wait for that.
+    """
+
+    seconds: float = 0.0
+    least_s: float = 0.0
+    most_s: float = 0.0
+    host_s: float = 0.0
+    operators: int = 0
+
+    def plus(self, other: "PhaseTime", times: int = 1) -> "PhaseTime":
+        """Return the sum of both, the other one counted `times` times."""
+        names = [each.name for each in dataclasses.fields(PhaseTime)]
+        return PhaseTime(*(getattr(self, name) + times * getattr(other, name) for name in names))
 
 
 @dataclass
@@ -127,7 +149,7 @@ class LedgerResult:
     those that multiply matrices, `collectives` the communication of ranks. `doubts` are an estimate's, and
     `from_allocator` is what torch's CUDA allocator adds to its peak, by name, and `segments` what it takes of
     the device. `assumed_s` has the predicted seconds that do not rest on the device's own times, by what they
-    rest on.
+    rest on. `phase_s` are the predicted times of phases; a folder of 0.3 has those of rows alone.
     """
 
     peak: int
@@ -145,6 +167,7 @@ class LedgerResult:
     from_allocator: dict[str, int] = field(default_factory=dict)
     segments: Segments | None = None
     assumed_s: dict[str, float] = field(default_factory=dict)
+    phase_s: dict[str, PhaseTime] = field(default_factory=dict)
 
     def moved(self, by: Callable[[TrafficRow], K]) -> dict[K, Moved]:
         """Sum the traffic over rows for which `by` gives the same key, e.g. their phase."""

@@ -38,6 +38,8 @@ _KINDS = [
         ("copy", r"copy|clone|to_copy|cat|stack|contiguous"),
     )
 ]
+# Kinds of which a host issues an operator in little time: no library chooses a kernel.
+LIGHT = frozenset((ELEMENTWISE, IN_PLACE, TRANSPOSE, "transcendental", "zeros", "copy", "foreach"))
 # Kinds without times of their own are taken to run as these do: an assumption.
 STAND_IN = {
     CONVOLUTION: PRODUCT,

@@ -12,7 +12,7 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.errors import ConfigError
 from dpprof.record.figures.capacity import doubt_bytes, needed_bytes, predicted_s, step_of
 from dpprof.record.figures.results import Result
-from dpprof.record.ledger import CollectiveRow, LedgerResult, Moved, TrafficRow
+from dpprof.record.ledger import CollectiveRow, LedgerResult, Moved, PhaseTime, TrafficRow
 from dpprof.vocabulary.formats import joined
 
 # Savings below this share of a cost do not count.
@@ -81,7 +81,10 @@ def extended(less: LedgerResult, more: LedgerResult, times: int) -> LedgerResult
     """Return ledger `more` with the traffic of `less` plus `times` the difference between the two."""
     weights = ((less, 1), (more, times), (less, -times))
     moved: dict[str | None, Moved] = {}
+    phase_s: dict[str, PhaseTime] = {}
     for ledger, weight in weights:
+        for name, time in ledger.phase_s.items():
+            phase_s[name] = phase_s.get(name, PhaseTime()).plus(time, weight)
         for phase, one in ledger.moved(by=lambda row: row.phase).items():
             moved[phase] = moved.get(phase, Moved()).plus(one, weight)
     traffic = [TrafficRow(phase or "", "", phase, 0, **vars(one)) for phase, one in moved.items()]
@@ -90,7 +93,7 @@ def extended(less: LedgerResult, more: LedgerResult, times: int) -> LedgerResult
         for ledger, n in weights
         for row in ledger.collectives
     ]
-    return dataclasses.replace(more, traffic=traffic, collectives=collectives)
+    return dataclasses.replace(more, traffic=traffic, collectives=collectives, phase_s=phase_s)
 
 
 @dataclass(frozen=True)

@@ -258,6 +258,9 @@ class CudaLedger(EstimateLedger):
     def __enter__(self) -> Self:
         super().__enter__()
         self._entered.enter_context(self._recurrent)
+        if self.predictor is not None:
+            wait = self.predictor.clock.wait
+            self._entered.enter_context(patch.object(torch.cuda, "synchronize", lambda device=None: wait()))
         return self
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -112,7 +112,7 @@ class Ledger(TorchDispatchMode):
         self.storages = Storages(device_type, guard)
         self._cache = Cache(l2_bytes) if l2_bytes else None
         self.predictor = predictor
-        self.modules = ModuleCalls(self._recomputing, guard)
+        self.modules = ModuleCalls(self._recomputing, guard, self._call_module)
         self._rows: dict[tuple[str, str, str | None], TrafficRow] = {}
         self._collectives: dict[tuple[str, str | None], CollectiveRow] = {}
         self._counts = False
@@ -175,7 +175,12 @@ class Ledger(TorchDispatchMode):
         for tensor in tensors_in((result, *args, *kwargs.values())):
             see(tensor, name, module_now)
         if self._counts:
+            clock = self.predictor.clock if self.predictor is not None else None
+            if clock is not None:
+                clock.operator(self.storages.phase, func, args)
             self._count_traffic(func, name, args, kwargs, result)
+            if clock is not None:
+                clock.wait_for(func, args)
         return result
 
     def counting(self) -> AbstractContextManager[Any]:
@@ -240,6 +245,10 @@ class Ledger(TorchDispatchMode):
         """Return the rows counted since the last call, most bytes first."""
         rows, self._rows = list(self._rows.values()), {}
         return sorted(rows, key=lambda row: -(row.read + row.written))
+
+    def _call_module(self, module: nn.Module) -> None:
+        if self._counts and self.predictor is not None:
+            self.predictor.clock.module(self.storages.phase, module)
 
     def _recomputing(self) -> AbstractContextManager[None]:
         """Label what a module recomputes outside forward, and survives its call, as activations."""
@@ -324,17 +333,18 @@ class LedgerObserver(LabellingObserver):
         """Keep the account of a step."""
         if self._ledger.predictor is not None:
             self._ledger.predictor.assumed.clear()
+            self._ledger.predictor.clock.begin()
         with self._ledger.counting(), super().step():
             self._storages.start_step()
             yield
+        predictor = self._ledger.predictor
+        phase_s = predictor.clock.end() if predictor is not None else {}
         account = Account(self._storages.end_step())
         traffic, collectives = self._ledger.take_traffic(), self._ledger.take_collectives()
         if self.highest is None or account.peak > self.highest.account.peak:
             result = account.result(traffic)
             result.collectives = collectives
             result.layers = self._ledger.modules.rows(self._training.norm_costs())
-            if self._ledger.predictor is not None:
-                result.assumed_s = dict(self._ledger.predictor.assumed)
-            self.highest = Kept(
-                account, result, {}, self._ledger.predictor.source if self._ledger.predictor else ""
-            )
+            if predictor is not None:
+                result.assumed_s, result.phase_s = dict(predictor.assumed), phase_s
+            self.highest = Kept(account, result, {}, predictor.source if predictor else "")

@@ -49,13 +49,18 @@ class _Thread:
 class ModuleCalls:
     """Follows module calls while entered. `around()` makes the context of each outermost call.
 
+    `called(module)` is told of each.
+
     `in_forward` tells if the calls are those of forward: others are a checkpoint's.
     """
 
     def __init__(
-        self, around: Callable[[], AbstractContextManager[None]], guard: Guard | None = None
+        self,
+        around: Callable[[], AbstractContextManager[None]],
+        guard: Guard | None = None,
+        called: Callable[[nn.Module], None] = lambda module: None,
     ) -> None:
-        self._around, self._guard = around, guard or Guard()
+        self._around, self._guard, self._called = around, guard or Guard(), called
         self._names: dict[int, str] = {}
         self._threads: defaultdict[int, _Thread] = defaultdict(_Thread)
         self._hooks = ExitStack()
@@ -82,6 +87,7 @@ class ModuleCalls:
     def _enter_module(self, module: nn.Module, args: object) -> None:
         if torch.compiler.is_compiling():  # hooks are no part of what is compiled
             return
+        self._called(module)
         thread = self._threads[get_ident()]
         if not thread.stack:
             thread.around.enter_context(self._around())

@@ -3,8 +3,8 @@
 An operator takes its roofline time (the longer of moving its bytes and computing its FLOPs, at the table's
 rates) over the efficiency of the nearest measured sizes of its kind. Errors are cross-validated: each point
 is predicted from those further away than some distance, and the 80th percentile of the errors is the range of
-a prediction whose nearest point lies that far away. A phase takes as long as its operators on the device, or
-as the host needs to issue them, whichever is longer; on a CPU both add up.
+a prediction whose nearest point lies that far away. On a GPU the host issues operators meanwhile
+(`step_clock.py`); on a CPU that comes on top.
 
 TF32 is a type of numbers of its own, in which a GPU multiplies or convolves float32 if torch lets it.
 """
@@ -21,8 +21,10 @@ import torch
 from torch import Tensor
 
 from dpprof.config.device_times import ANY_GPU, LIKE, TYPES, DeviceTimes, OperatorTimes
-from dpprof.config.devices import DEVICES
+from dpprof.config.devices import DEVICES, name_of
+from dpprof.config.issue_times import IssueTimes
 from dpprof.measure.passes.machine import issue_s
+from dpprof.measure.passes.step_clock import StepClock
 from dpprof.measure.passes.traffic import tensors_in
 from dpprof.record.ledger import CollectiveRow, TrafficRow
 from dpprof.vocabulary.operator_kinds import ATTENTION, BY_ROWS, CONVOLUTION, ENDS, PRODUCT, STAND_IN, kind_of
@@ -35,10 +37,14 @@ _COVERED = 0.8
 _DISTANCES = [0.0, *(power * math.log(2) for power in (0.5, 1, 2, 4, 8))]
 # Relative error assumed for each step from a kind to another one whose times stand in for it.
 _OF_STAND_IN = 0.3
+# Relative error assumed where times are of another card with the same chip. Products on an A100 of 40 GB and
+# on one of 80 GB, both for PCIe, differ by 11 % at the 80th percentile of 3,202, whose data sheets agree.
+_OF_CARD = 0.11
+# Times that a GPU without matrix units for fp32 reads or writes what a convolution moves, if its tensors have
+# their channels last: cuDNN has kernels for the other order alone there, and copies each tensor.
+_COPIES = 2
 # Least time of a kernel on a GPU, assumed where a table has none.
 _LAUNCH_S = 3e-6
-# What a GPU's host takes for an operator, likewise: the median of 22 phases on an H100, of 14 to 178 us.
-_ISSUE_S = 50e-6
 Floats = npt.NDArray[np.float64]
 
 
@@ -56,6 +62,18 @@ class OperatorCall(NamedTuple):
     is_dense: bool
     num_bytes: int
     flops: int
+
+
+class CallTime(NamedTuple):
+    """Predicted seconds of a call, their relative error, and what they assume, if anything.
+
+    `by_arithmetic` tells if computing its FLOPs takes longer than moving its bytes.
+    """
+
+    seconds: float
+    error: float
+    assumed: str
+    by_arithmetic: bool
 
 
 def call_of(name: str, args: tuple[Any, ...], num_bytes: int, flops: int) -> OperatorCall:
@@ -149,8 +167,9 @@ class Predictor:
     """Predicts times on one device.
 
     `times` are its own; what these lack is looked up in those of `others`, similar devices. `tflops` and
-    `gb_per_s` are the device's rates if others than its table's. `source` names the table, `known` has the
-    calls so far, and `assumed` the seconds that rest on something else, by what that is.
+    `gb_per_s` are the device's rates if others than its table's; `gpu` is its name in `DEVICES`, if it is
+    listed. `source` names the table, `clock` tells when operators run, `known` has the calls so far, and
+    `assumed` the seconds that rest on something else, by what that is.
     """
 
     def __init__(
@@ -159,36 +178,44 @@ class Predictor:
         others: Sequence[DeviceTimes] = (),
         tflops: Mapping[str, float] | None = None,
         gb_per_s: float = 0.0,
+        gpu: str = "",
     ) -> None:
         self.assumed: dict[str, float] = defaultdict(float)
         self.source = times.gpu
+        self._device = DEVICES.get(gpu)
+        self._convolves_channels_last = self._device is None or self._device.bf16_tflops is not None
         self._tflops, self._gb_per_s = tflops or times.tflops, gb_per_s or times.gb_per_s
         self._is_gpu = times.device != "cpu"
         self._launch_s = times.launch_us / 1e6 or (_LAUNCH_S if self._is_gpu else 0.0)
-        self._issue_s = times.issue_us / 1e6 or (_ISSUE_S if self._is_gpu else issue_s())
+        self._issue_s = 0.0 if self._is_gpu else times.issue_us / 1e6 or issue_s()
+        self.clock = StepClock(IssueTimes.of(gpu, times.issue_us) if self._is_gpu else None)
         self._tables = {
             (each.kind, each.dtype): (each, table)
             for table in reversed((times, *others))
             for each in table.operators
         }
         self._kinds: dict[tuple[str, str], _Kind] = {}
-        self.known: dict[OperatorCall, tuple[float, float, str]] = {}
+        self.known: dict[OperatorCall, CallTime] = {}
         self._collectives = [each for table in (times, *others) for each in table.collectives]
 
     def add(self, call: OperatorCall, row: TrafficRow) -> None:
-        """Add a call's time to its operator's. On a CPU, what Python and autograd take comes on top."""
+        """Add a call's time to its operator's, and run it by the clock.
+
+        On a CPU, what Python and autograd take comes on top.
+        """
         if self._is_gpu:
             call = as_computed(call)
         if call not in self.known:
             self.known[call] = self._predict(call)
-        seconds, error, assumed = self.known[call]
-        on_top = 0.0 if self._is_gpu else self._issue_s
-        row.predicted_s += seconds + on_top
-        row.least_s += seconds * math.exp(-error) + on_top
-        row.most_s += seconds * math.exp(error) + on_top
-        row.host_s += self._issue_s - on_top
-        if assumed:
-            self.assumed[assumed] += seconds
+        found = self.known[call]
+        times = [found.seconds * math.exp(sign * found.error) + self._issue_s for sign in (0, -1, 1)]
+        self.clock.run(row.phase, *times)
+        row.predicted_s += times[0]
+        row.least_s += times[1]
+        row.most_s += times[2]
+        row.arithmetic_s += found.by_arithmetic * times[0]
+        if found.assumed:
+            self.assumed[found.assumed] += found.seconds
 
     def add_collective(self, num_bytes: int, ranks: int, row: CollectiveRow) -> None:
         """Add a collective's time on the nearest number of ranks that was measured, if any was.
@@ -215,16 +242,17 @@ class Predictor:
             return [asked, TYPES[BF16], TYPES[FP32]]
         return [TYPES[FP32], TYPES[FP32]]
 
-    def _predict(self, call: OperatorCall) -> tuple[float, float, str]:
-        """Return a call's seconds, their relative error, and what they assume, if anything."""
+    def _predict(self, call: OperatorCall) -> CallTime:
+        """Predict a call alone."""
         kind, asked = kind_of(call.name, call.is_dense), call.dtype or TYPES[FP32]
         dtype, *others = self._types(kind, asked)
         flop_per_s = 1e12 * self._tflops.get(dtype, self._tflops["float32"])
-        least = max(call.num_bytes / (1e9 * self._gb_per_s), call.flops / flop_per_s)
+        moving, computing = call.num_bytes / (1e9 * self._gb_per_s), call.flops / flop_per_s
+        least, by_arithmetic = max(moving, computing), computing > moving
         used, error = kind, _OF_STAND_IN if len(others) > 1 else 0.0
         while not (known := [d for d in (dtype, *others) if (used, d) in self._tables]):
             if used not in STAND_IN:
-                return least, 2 * _OF_STAND_IN, f"{kind} by bytes and FLOPs"
+                return CallTime(least, 2 * _OF_STAND_IN, f"{kind} by bytes and FLOPs", by_arithmetic)
             used, error = STAND_IN[used], error + _OF_STAND_IN
         key = used, known[0]
         entry, table = self._tables[key]
@@ -233,31 +261,41 @@ class Predictor:
         try:
             sizes = sizes_of(call, used)
         except (ValueError, IndexError, ZeroDivisionError):  # a form that is not known
-            return least, 2 * _OF_STAND_IN, f"{kind} by bytes and FLOPs"
+            return CallTime(least, 2 * _OF_STAND_IN, f"{kind} by bytes and FLOPs", by_arithmetic)
         efficiency, own_error = self._kinds[key].at(sizes)
         as_what = [used] * (used != kind) + [f"in {known[0]}"] * (known[0] != asked)
         as_what += [f"on {table.gpu}"] * (table.gpu != self.source or table.gpu == ANY_GPU)
         assumed = f"{kind} as {' '.join(as_what)}" if as_what else ""
-        return max(least / efficiency, self._launch_s), error + own_error, assumed
+        on_top = 0.0
+        if kind.startswith(CONVOLUTION) and not call.is_dense and not self._convolves_channels_last:
+            copies = call._replace(name="aten::clone", num_bytes=_COPIES * call.num_bytes, flops=0)
+            on_top = self._predict(copies).seconds
+        if self._device is not None and table.gpu != ANY_GPU and not self._device.is_named(table.gpu):
+            error += _OF_CARD
+        seconds = max(least / efficiency, self._launch_s) + on_top
+        return CallTime(seconds, error + own_error, assumed, by_arithmetic)
 
 
 def predictor_of(target: str) -> Predictor | None:
     """Return the predictor of a listed GPU or of a file of `dpprof calibrate`; None without a target.
 
-    A GPU without a table has the times of any GPU, by its own rates.
+    A GPU without a table has the times of any GPU, by its own rates. Where the table is of another card with
+    the same chip, products are as fast as on that card: power limits decide that, and not data sheets.
     """
     if target == "none":
         return None
-    like = [DeviceTimes.shipped(name) for name in (target, LIKE.get(target, ""), ANY_GPU)]
+    like = [DeviceTimes.shipped(name) for name in (target, *LIKE.get(target, ()), ANY_GPU)]
     others = [times for times in like if times is not None]
     device = DEVICES.get(target)
     if device is None:
         times = DeviceTimes.read(Path(target))
-        return Predictor(times, others if times.device == "cuda" else ())
+        return Predictor(times, others if times.device == "cuda" else (), gpu=name_of(times.gpu))
     rates = {"float32": device.fp32_tflops, "bfloat16": device.bf16_tflops or device.fp32_tflops}
     if device.tf32_tflops:
         rates[TYPES[TF32]] = device.tf32_tflops
-    return Predictor(others[0], others[1:], rates, device.bandwidth_gb_per_s)
+    if others[0].gpu != ANY_GPU:
+        rates |= others[0].tflops
+    return Predictor(others[0], others[1:], rates, device.bandwidth_gb_per_s, target)
 
 
 def sizes_of(call: OperatorCall, kind: str) -> list[float]:

@@ -15,7 +15,7 @@ from dpprof.record.ledger import CollectiveRow, LedgerResult, Moved
 from dpprof.record.record import Record
 from dpprof.vocabulary.formats import fixed, size
 from dpprof.vocabulary.precision import BF16, is_short
-from dpprof.vocabulary.trainers import OWN_LOOP, trainer_info
+from dpprof.vocabulary.trainers import OWN_LOOP, short_name, trainer_info
 from dpprof.vocabulary.units import GIB, MIB, mib, ms
 
 _CPU_ATTENTION = "aten::_scaled_dot_product_flash_attention_for_cpu"
@@ -29,7 +29,9 @@ OF_OWN_LOOP = (
 BOUNDS_DOUBT = 0.2
 # Shares of a predicted time that need no mention.
 _SMALL_SHARE = 0.03
-# Factor by which a target's host may be slower or faster than the machine that estimates: assumed.
+# Share of a step's time from which on what it is bound by is said.
+_MOSTLY = 0.5
+# Factor by which a target's host may be slower or faster, as 0.3 assumed.
 _HOST_DOUBT = 2.0
 # Batches are rounded to multiples of powers of two up to this one.
 ROUND_UNIT = 64
@@ -125,31 +127,71 @@ class TimeRange(NamedTuple):
 def predicted_s(config: ExperimentConfig, ledger: LedgerResult) -> dict[str, TimeRange]:
     """Return the predicted time of each phase on the target; empty where nothing is predicted.
 
-    A phase takes as long as its operators, or until a GPU's host, which runs ahead, has issued them. What
-    ranks send in forward and backward overlaps with these on GPUs, but for the last one; else it is on top.
+    What ranks send in forward and backward overlaps with these on GPUs, but for the last one; else it comes
+    on top.
     """
-    moved = ledger.moved(by=lambda row: row.phase)
-    if not any(one.predicted_s for one in moved.values()):
-        return {}
+    alone = {phase: TimeRange(t.seconds, t.least_s, t.most_s) for phase, t in ledger.phase_s.items()}
+    alone = alone or _of_rows(ledger)
     overlapping = trainer_info(config.trainer).overlapping
     found = {}
-    issued, ended = [0.0] * 3, [0.0] * 3
-    for phase in ledger.phase_peak:
-        one = moved.get(phase, Moved())
+    for phase in ledger.phase_peak if alone else ():
+        times = alone.get(phase, TimeRange(0.0, 0.0, 0.0))
         taken = [(_sending_s(config, row), row.calls) for row in ledger.collectives if row.phase == phase]
         sent = sum(seconds for seconds, _ in taken)
         last = max((seconds / max(1, calls) for seconds, calls in taken), default=0.0)
-        before, on_device = ended, (one.least_s, one.predicted_s, one.most_s)
-        hosts = (one.host_s / _HOST_DOUBT, one.host_s, one.host_s * _HOST_DOUBT)
-        issued = [sum(pair) for pair in zip(issued, hosts, strict=True)]
-        ended = [max(b + t, i) for b, t, i in zip(before, on_device, issued, strict=True)]
-        least, middle, most = (end - start for start, end in zip(before, ended, strict=True))
-        times = (middle, min(least, middle), max(most, middle))
         if config.device == "cuda" and phase in overlapping:
             found[phase] = TimeRange(*(max(each, sent - last) + last for each in times))
         else:
             found[phase] = TimeRange(*(each + sent for each in times))
     return found
+
+
+def _of_rows(ledger: LedgerResult) -> dict[str, TimeRange]:
+    """Return the times of a ledger of 0.3: those of the operators, or until the host has issued them."""
+    moved = ledger.moved(by=lambda row: row.phase)
+    if not any(one.predicted_s for one in moved.values()):
+        return {}
+    found = {}
+    issued, ended = [0.0] * 3, [0.0] * 3
+    for phase in ledger.phase_peak:
+        one = moved.get(phase, Moved())
+        before, on_device = ended, (one.least_s, one.predicted_s, one.most_s)
+        hosts = (one.host_s / _HOST_DOUBT, one.host_s, one.host_s * _HOST_DOUBT)
+        issued = [sum(pair) for pair in zip(issued, hosts, strict=True)]
+        ended = [max(b + t, i) for b, t, i in zip(before, on_device, issued, strict=True)]
+        least, middle, most = (end - start for start, end in zip(before, ended, strict=True))
+        found[phase] = TimeRange(middle, min(least, middle), max(most, middle))
+    return found
+
+
+class Bound(NamedTuple):
+    """What a GPU's step is bound by: shares of its predicted time, and the operators that it issues.
+
+    The GPU moves data, computes, or waits for the host to issue operators.
+    """
+
+    memory: float
+    arithmetic: float
+    host: float
+    operators: int
+
+    @classmethod
+    def of(cls, ledger: LedgerResult) -> "Bound | None":
+        """Return the shares of a step on a GPU; None where they are not predicted."""
+        phases = ledger.phase_s.values()
+        seconds, operators = sum(each.seconds for each in phases), sum(each.operators for each in phases)
+        if not seconds or not operators:
+            return None
+        within = ledger.moved(by=lambda row: row.phase is not None).get(True, Moved())
+        waiting = max(0.0, seconds - within.predicted_s)
+        moving = within.predicted_s - within.arithmetic_s
+        return cls(moving / seconds, within.arithmetic_s / seconds, waiting / seconds, operators)
+
+    @property
+    def words(self) -> str:
+        """What the step is bound by, if it is mostly one thing; empty if not."""
+        waits = f"waits {100 * self.host:.0f} % of it for the host to issue {self.operators:,} operators"
+        return waits if self.host > _MOSTLY else ""
 
 
 def time_range(predicted: TimeRange) -> str:
@@ -227,16 +269,17 @@ def assumptions(config: ExperimentConfig, ledger: LedgerResult) -> list[str]:
         "layer norm, softmax and losses run in fp32 under autocast, as on CUDA (the CPU's keeps bf16), the "
         "logarithm of the softmax in cross entropy apart": on_cuda and config.precision == "bf16",
     }
-    return [*(text for text, is_made in made.items() if is_made), *_of_times(ledger)]
+    return [*(text for text, is_made in made.items() if is_made), *_of_times(config, ledger)]
 
 
-def _of_times(ledger: LedgerResult) -> Iterator[str]:
+def _of_times(config: ExperimentConfig, ledger: LedgerResult) -> Iterator[str]:
     """Yield what the predicted time assumes, if that matters."""
     total = ledger.moved_in_step.predicted_s
     shares = {text.replace("_", " "): seconds / total for text, seconds in ledger.assumed_s.items() if total}
     if sum(shares.values()) > _SMALL_SHARE:
         large = [f"{text}, {100 * share:.0f} %" for text, share in shares.items() if share > _SMALL_SHARE]
-        told = f"{100 * sum(shares.values()):.0f} % of the predicted time rests on times of other operators"
+        trainer, share = short_name(config.trainer), 100 * sum(shares.values())
+        told = f"{share:.0f} % of the predicted time of {trainer} rests on times of other operators"
         yield f"{told}, types or GPUs{': ' if large else ''}{'; '.join(large)}"
 
 
@@ -258,6 +301,7 @@ class EstimateFigures:
     leaves alive, if anything. `fits` is None if doubts decide or no memory is given. `floor_s` goes by phase
     and is empty without a named device. `communication_s` is the ranks' least time for sending, None if the
     link's rate is not known. `predicted_s` goes by phase too, and is empty where nothing is predicted.
+    `bound` says what a GPU's step is bound by, where that is predicted.
     """
 
     added_mib: dict[str, float]
@@ -270,6 +314,7 @@ class EstimateFigures:
     floor_s: dict[str, float]
     communication_s: float | None
     predicted_s: dict[str, TimeRange]
+    bound: Bound | None
 
     @property
     def step_predicted_s(self) -> TimeRange | None:
@@ -300,6 +345,7 @@ class EstimateFigures:
             floor_s=floor_s(config, ledger, record.weights_dtype),
             communication_s=sent / (rate * 1e9) if rate and ledger.collectives else None,
             predicted_s=predicted_s(config, ledger),
+            bound=Bound.of(ledger),
         )
 
 

@@ -323,6 +323,10 @@ def _estimate(estimate: EstimateFigures) -> Iterator[Metric]:
         yield Metric(predicted_name(phase), ms(predicted.seconds))
     for name, seconds in zip(PREDICTIONS, estimate.step_predicted_s or (), strict=False):
         yield Metric(name, ms(seconds))
+    if estimate.bound is not None:
+        yield Metric("predicted/operators", float(estimate.bound.operators))
+        for what in ("memory", "arithmetic", "host"):
+            yield Metric(f"predicted/{what}_pct", 100 * getattr(estimate.bound, what))
 
 
 def _step_counters(counters: StepCounters) -> Iterator[Metric]:

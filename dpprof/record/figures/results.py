@@ -186,6 +186,8 @@ def _describe_estimate(config: ExperimentConfig, figures: Figures, estimate: Est
     if estimate.step_predicted_s is not None:
         which = f" with {config.estimated_batch:,} samples" if config.poisson_sampling else ""
         text += f", a step{which} takes {time_range(estimate.step_predicted_s)}"
+        if estimate.bound is not None and estimate.bound.words:
+            text += f" and {estimate.bound.words}"
     return text
 
 

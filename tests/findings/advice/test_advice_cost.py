@@ -15,6 +15,7 @@ from dpprof.record.ledger import (
     HeldTensor,
     LedgerResult,
     PhasePeak,
+    PhaseTime,
     Segments,
     StepTimeline,
     TrafficRow,
@@ -44,6 +45,10 @@ def with_batches(number: int) -> Result:
     for row, seconds in zip(ledger.traffic, (0.3 + 0.1 * (number - 1), 0.7), strict=True):
         row.predicted_s = seconds
     ledger.phase_peak = {row.phase or "": PhasePeak(1, {}) for row in ledger.traffic}
+    ledger.phase_s = {
+        "forward": PhaseTime(0.3 + 0.1 * (number - 1), 0.2, 0.6, operators=number),
+        "noise": PhaseTime(0.7, 0.5, 0.9, operators=2),
+    }
     ledger.collectives = [CollectiveRow("all_reduce", "forward", number, 0, 100 * number)]
     return made
 
@@ -61,6 +66,7 @@ def test_more_cost_what_the_third_does(number: int) -> None:
     assert found.seconds == pytest.approx(0.3 + 0.1 * (number - 1) + 0.7)
     longer = extended(ledger_of(with_batches(2)), ledger_of(with_batches(3)), number - 2)
     assert sum(row.sent for row in longer.collectives) == 100 * number
+    assert {name: time.operators for name, time in longer.phase_s.items()} == {"forward": number, "noise": 2}
 
 
 def test_doubts_are_added_and_those_without_a_bound_give_no_cost() -> None:

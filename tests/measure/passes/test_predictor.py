@@ -61,13 +61,40 @@ def test_a_measured_size_takes_as_long_as_it_took_and_calls_add_up() -> None:
     least_s = max(12e-9 * 200**2, 2e-12 * 200**3)
     assert row.predicted_s == pytest.approx(2 * 2 * least_s)
     assert row.least_s <= row.predicted_s <= row.most_s
-    assert row.host_s == pytest.approx(2 * 10e-6)
 
 
-def test_a_processor_adds_what_the_host_takes() -> None:
-    on_gpu, on_cpu = (predicted(Predictor(times), call()) for times in (table(), on_processor()))
-    assert on_cpu.predicted_s - on_gpu.predicted_s == pytest.approx(10e-6)
-    assert on_cpu.host_s == 0
+def test_a_processor_adds_what_the_host_takes_and_a_gpu_runs_by_its_clock() -> None:
+    on_gpu, on_cpu = (Predictor(times) for times in (table(), on_processor()))
+    rows = [predicted(predictor, call()) for predictor in (on_gpu, on_cpu)]
+    assert rows[1].predicted_s - rows[0].predicted_s == pytest.approx(10e-6)
+    for predictor, row in zip((on_gpu, on_cpu), rows, strict=True):
+        found = predictor.clock.end()["forward"]
+        assert (found.seconds, found.least_s, found.most_s) == pytest.approx(
+            (row.predicted_s, row.least_s, row.most_s)
+        )
+
+
+def test_another_card_with_the_same_chip_multiplies_as_fast_in_a_wider_range() -> None:
+    predictor = known(predictor_of("V100-32GB"))
+    card = known(DeviceTimes.shipped("V100-32GB"))
+    products = next(each for each in card.operators if each.kind == "product")
+    batch, rows, columns, inner, num_bytes, flops, us = products.points[0]
+    shapes = ((int(batch), int(rows), int(inner)), (int(batch), int(inner), int(columns)))
+    same = OperatorCall("aten::bmm", "float32", shapes, True, int(num_bytes), int(flops))
+    on_card, on_target = predicted(Predictor(card), same), predicted(predictor, same)
+    assert on_target.predicted_s == pytest.approx(on_card.predicted_s)
+    assert on_target.most_s / on_card.most_s == pytest.approx(math.exp(0.11))
+    assert us > 0
+
+
+@pytest.mark.parametrize(("target", "copies"), [("V100-32GB", True), ("A100-40GB", False)])
+def test_a_gpu_without_matrix_units_copies_what_has_its_channels_last(target: str, copies: bool) -> None:
+    with allowing(products=False, convolutions=False):
+        usual, last = (
+            predicted(known(predictor_of(target)), convolution()._replace(is_dense=is_dense)).predicted_s
+            for is_dense in (True, False)
+        )
+    assert (last > usual) == copies
 
 
 def on_processor() -> DeviceTimes:
@@ -214,7 +241,7 @@ def test_where_tf32_gains_nothing_times_in_float32_count_to_the_bit_and_that_is_
         assert predictor is not None
         with allowing(products=allowed, convolutions=allowed):
             row = predicted(predictor, *calls)
-        found.append((row.predicted_s, row.least_s, row.most_s, row.host_s))
+        found.append((row.predicted_s, row.least_s, row.most_s))
         said.append(" and ".join(predictor.assumed))
     assert found[0] == found[1]
     assert "in float32" not in said[0]

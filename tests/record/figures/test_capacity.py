@@ -2,12 +2,21 @@ import dataclasses
 
 import pytest
 from example_config import changed, experiment
+from example_runs import known
 
 from dpprof.config.devices import BLOCK_BYTES, DEVICES
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.record.figures import capacity
-from dpprof.record.figures.capacity import round_batch
-from dpprof.record.ledger import CollectiveRow, Doubt, LedgerResult, PhasePeak, Segments, TrafficRow
+from dpprof.record.figures.capacity import Bound, round_batch
+from dpprof.record.ledger import (
+    CollectiveRow,
+    Doubt,
+    LedgerResult,
+    PhasePeak,
+    PhaseTime,
+    Segments,
+    TrafficRow,
+)
 
 MIB, GIB = 2**20, 2**30
 ATTENTION = "aten::_scaled_dot_product_flash_attention_for_cpu"
@@ -145,6 +154,38 @@ def taking(seconds: float, phase: str, host_s: float = 0.0) -> TrafficRow:
     return found
 
 
+def test_a_phase_takes_what_the_clock_of_its_step_found_and_what_ranks_send() -> None:
+    found = ledger(taking(2, "forward"), taking(1, "noise"))
+    found.phase_s = {"forward": PhaseTime(3, 2, 6), "noise": PhaseTime(5, 1, 9)}
+    time = capacity.predicted_s(resolved(ON_H100), found)
+    assert time == {"forward": (3, 2, 6), "noise": (5, 1, 9)}
+    found.collectives = [CollectiveRow("all_reduce", "noise", calls=1, predicted_s=0.5)]
+    assert capacity.predicted_s(resolved(ON_H100), found)["noise"] == (5.5, 1.5, 9.5)
+
+
+def test_a_step_is_bound_by_what_takes_its_time() -> None:
+    multiplied, added = taking(2, "forward"), taking(1, "noise")
+    multiplied.arithmetic_s = 1.5
+    found = ledger(multiplied, added, taking(7, "outside of phases"))
+    found.traffic[-1].phase = None
+    found.phase_s = {
+        "forward": PhaseTime(2, 1, 3, operators=10),
+        "noise": PhaseTime(6, 4, 9, operators=1_200),
+    }
+    assert Bound.of(found) == (1.5 / 8, 1.5 / 8, 5 / 8, 1_210)
+    assert known(Bound.of(found)).words == "waits 62 % of it for the host to issue 1,210 operators"
+    found.phase_s["noise"].seconds = 2
+    assert known(Bound.of(found)).words == ""
+
+
+def test_a_processor_and_an_older_ledger_tell_of_no_bound() -> None:
+    found = ledger(taking(2, "forward", host_s=4))
+    assert Bound.of(found) is None
+    found.phase_s = {"forward": PhaseTime(2, 1, 3)}
+    assert Bound.of(found) is None, "no operator was issued"
+
+
+# In folders of 0.3.
 def test_a_phase_ends_when_its_host_has_issued_it() -> None:
     found = ledger(taking(2, "forward"), taking(1, "noise", host_s=4))
     time = capacity.predicted_s(resolved(ON_H100), found)
