@@ -1,34 +1,33 @@
-"""Figures that papers published of their GPUs, rebuilt without these.
+"""Figures that others published of their GPUs, rebuilt without these.
 
-    python benchmarks/published/rebuild.py FOLDER > docs/results/published.md
+    python benchmarks/published/rebuild.py FOLDER [TABLE ...] > docs/results/published.md
 
 Each `*.json` beside this file has one published table: its source, its cells as printed, and the settings
-that its source names. Memory cells are estimated; largest batches are searched for by `dpprof fit`. FOLDER
-keeps the runs, and what it has already is not run again. Takes an hour on 2 cores.
+that its source names. Memory cells are estimated; largest batches are searched for by `dpprof fit`;
+`steps.py` compares steps phase by phase. FOLDER keeps the runs, and what it has already is not run again.
+TABLE names those to rebuild, as `decoders`; all take an hour and a half on 2 cores.
 """
 
 import importlib
 import json
 import os
 import statistics
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
+from steps import FITS, MEMORY, Row, estimated, overview, read_steps, run, steps_section
 
-from dpprof.config.estimating import EstimatingConfig
-from dpprof.config.flat import parse_experiment
 from dpprof.record.figures.capacity import doubt_bytes
-from dpprof.record.folder import RunFolder
 from dpprof.vocabulary.formats import markdown_table
 from dpprof.vocabulary.units import GIB, MIB
 
 HERE = Path(__file__).resolve().parent
 UNITS = {"MiB": MIB, "GiB": GIB, "GB": 1e9}
-ORDER = [
+STEPS = ["opacus_fusion", "decoders"]
+OLDER = [
     "mixed_ghost_clipping",
     "mixed_ghost_clipping_batch",
     "book_keeping_batch",
@@ -42,31 +41,56 @@ def main() -> None:
     home.mkdir(parents=True, exist_ok=True)
     places = [str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, places))
+    chosen = sys.argv[2:] or [*STEPS, *OLDER]
+    unknown = set(chosen) - {*STEPS, *OLDER}
+    if unknown:
+        sys.exit(f"no such table: {', '.join(sorted(unknown))}")
+    sources: list[tuple[dict[str, Any], list[Row]]] = []
+    texts: list[str] = []
+    for name in (name for name in [*STEPS, *OLDER] if name in chosen):
+        table = json.loads((HERE / f"{name}.json").read_text(encoding="utf-8"))
+        if name in STEPS:
+            steps = read_steps(table, home)
+            rows, lines = steps.rows, steps_section(steps)
+        else:
+            rows, notes = rebuilt(name, table, home)
+            lines = section(table, rows, notes)
+        sources.append((table, rows))
+        texts += lines
     print("# Published figures, rebuilt without the hardware\n")
     print(f"`python benchmarks/published/rebuild.py`, torch {torch.__version__}. Settings come from the")
-    print("sources' texts and code; nothing is fitted. `error` is dpprof's figure over the published one.\n")
-    for name in ORDER:
-        table = json.loads((HERE / f"{name}.json").read_text(encoding="utf-8"))
-        for line in rebuilt(name, table, home):
-            print(line, flush=True)
+    print("sources' texts and code; nothing is fitted. `error` is dpprof's figure over the published one.")
+    print("A time is held if its predicted range holds the published one, memory if it is within 2 %.")
+    print("Below, largest batches count as memory, and samples per second as times.\n")
+    print(overview(sources), *texts, sep="\n")
 
 
-def rebuilt(name: str, table: dict[str, Any], home: Path) -> Iterator[str]:
-    yield f"## {table['title']}\n\n{table['source']}. {table['about']}\n"
-    rows, errors = [], []
+def rebuilt(name: str, table: dict[str, Any], home: Path) -> tuple[list[Row], list[str]]:
+    """Return a table's cells in its own unit, and a note on each."""
+    rows, notes = [], []
     for number, cell in enumerate(table["cells"]):
         found, note = figure(table, cell, home / f"{name}_{number}")
         published = cell["published"]
-        if published is None:
-            is_right = found > table["limit"]
-            rows.append([cell["name"], "out of memory", shown(found), "right" if is_right else "wrong", note])
+        kind, measured = (FITS, table["limit"]) if published is None else (MEMORY, published)
+        rows.append(Row(cell["name"], "", table["unit"], kind, measured, found))
+        notes.append(note)
+    return rows, notes
+
+
+def section(table: dict[str, Any], rows: list[Row], notes: list[str]) -> Iterator[str]:
+    """Yield a section in Markdown."""
+    yield f"## {table['title']}\n\n{table['source']}. {table['about']}\n"
+    lines, errors = [], []
+    for row, note in zip(rows, notes, strict=True):
+        if row.error is None:
+            verdict = "right" if row.is_held else "wrong"
+            lines.append([row.cell, "out of memory", shown(row.predicted), verdict, note])
             continue
-        errors.append(100 * (found / published - 1))
-        rows.append([cell["name"], shown(published), shown(found), f"{errors[-1]:+.1f} %", note])
+        errors.append(100 * row.error)
+        lines.append([row.cell, shown(row.measured), shown(row.predicted), f"{errors[-1]:+.1f} %", note])
     columns = ["", f"published {table['unit']}", "dpprof", "error", "of it in doubt"]
-    with_notes = any(row[-1] for row in rows)
-    kept = [row if with_notes else row[:-1] for row in rows]
-    yield markdown_table(columns if with_notes else columns[:-1], kept, right=1)
+    kept = [line if any(notes) else line[:-1] for line in lines]
+    yield markdown_table(columns if any(notes) else columns[:-1], kept, right=1)
     sizes = [abs(error) for error in errors]
     yield f"Median error {statistics.median(sizes):.1f} %, worst {max(sizes):.1f} %.\n"
     yield from (f"{text}\n" for text in table["why"])
@@ -79,13 +103,7 @@ def figure(table: dict[str, Any], cell: dict[str, Any], place: Path) -> tuple[fl
         return settings["history"] * 4 * parameters_of(settings["model"]) / UNITS[table["unit"]], ""
     if table["unit"] == "samples":
         return largest(settings, place), ""
-    config = parse_experiment(settings | {"device": "cuda", "savings": False}, EstimatingConfig)
-    folder = RunFolder(place)
-    if not folder.record.exists():
-        folder.create(config.resolve(cuda_available=False))
-        run([sys.executable, "-m", "dpprof.measure", str(place)], place.parent)
-    record = folder.read_record()
-    assert record is not None, folder.log
+    _, record = estimated(settings, place)
     assert record.ledger is not None, "it was estimated"
     if not table.get("with_doubt"):
         assert record.memory.peak_allocated is not None, "it was estimated for CUDA"
@@ -101,7 +119,6 @@ def largest(settings: dict[str, Any], place: Path) -> int:
         "headroom": "0%",
         "trainers": settings["trainer"],
         "sweep_name": place.name,
-        "resume": str((place.parent / "runs" / place.name).exists()).lower(),
         **{name: value for name, value in settings.items() if name not in ("trainer", "seq_len")},
     }
     if "seq_len" in settings:
@@ -109,8 +126,10 @@ def largest(settings: dict[str, Any], place: Path) -> int:
     arguments = [
         word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))
     ]
-    run([sys.executable, "-m", "dpprof", "fit", *arguments], place.parent)
-    (row,) = json.loads((place.parent / "runs" / place.name / "fit.json").read_text(encoding="utf-8"))["rows"]
+    answer = place.parent / "runs" / place.name / "fit.json"
+    if not answer.exists():
+        run([sys.executable, "-m", "dpprof", "fit", *arguments], place.parent)
+    (row,) = json.loads(answer.read_text(encoding="utf-8"))["rows"]
     found: int = row["largest_batch_size"]
     return found
 
@@ -122,10 +141,6 @@ def parameters_of(name: str) -> int:
     config = transformers.GPT2Config(n_embd=1600, n_layer=48, n_head=25, tie_word_embeddings=False)
     with torch.device("meta"):
         return sum(each.numel() for each in transformers.GPT2LMHeadModel(config).parameters())
-
-
-def run(command: list[str], folder: Path) -> None:
-    subprocess.run(command, cwd=folder, check=True, stdout=sys.stderr)
 
 
 def shown(value: float) -> str:

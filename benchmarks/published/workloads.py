@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.measure.workloads.huggingface.adapt import adapt
 
-Workload = tuple[nn.Module, Iterator[tuple[Tensor, Tensor]], Any]
+Workload = tuple[nn.Module, Iterator[tuple[Any, Tensor]], Any]
 GPT2 = {"gpt2": (768, 12, 12), "gpt2-medium": (1024, 24, 16), "gpt2-large": (1280, 36, 20)}
 _GPT2_VOCABULARY = 50_257
 
@@ -97,3 +97,99 @@ def flash_model(config: ExperimentConfig) -> Workload:
         return losses.view(labels.shape).mean(dim=1)
 
     return model, _tokens(config, 32_000), loss
+
+
+def bert_classifier(config: ExperimentConfig) -> Workload:
+    """BERT-base as `examples/benchmark.py` of opacus-fusion trains it: bert-base-cased with three labels.
+
+    Attention is eager, dropout 0; embeddings of positions and token types are frozen.
+    """
+    transformers: Any = importlib.import_module("transformers")
+    model: Any = transformers.BertForSequenceClassification(
+        transformers.BertConfig(
+            vocab_size=28_996,
+            num_labels=3,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+            attn_implementation="eager",
+        )
+    )
+    for frozen in (model.bert.embeddings.position_embeddings, model.bert.embeddings.token_type_embeddings):
+        frozen.requires_grad_(False)
+
+    def batches() -> Iterator[tuple[Any, Tensor]]:
+        size, device = (config.batch_size, config.seq_len), config.device
+        while True:
+            inputs = {
+                "input_ids": torch.randint(20_000, size, device=device),
+                "attention_mask": torch.ones(size, dtype=torch.long, device=device),
+                "token_type_ids": torch.zeros(size, dtype=torch.long, device=device),
+            }
+            yield inputs, torch.ones(config.batch_size, dtype=torch.long, device=device)
+
+    def loss(outputs: Any, labels: Tensor) -> Tensor:
+        return F.cross_entropy(outputs.logits, labels, reduction="none")
+
+    return model, batches(), loss
+
+
+class _Convolution(nn.Module):
+    """A convolution with its channels last, and GroupNorm(8) with its channels first."""
+
+    def __init__(self, into: int, out: int, size: int, stride: int = 1) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(into, out, size, stride, size // 2, bias=False)
+        self.norm = nn.GroupNorm(8, out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Images, shape (B, channels, height, width)."""
+        convolved = self.convolution(x).to(memory_format=torch.contiguous_format)
+        normal: Tensor = self.norm(convolved).to(memory_format=torch.channels_last)
+        return normal
+
+
+class _Bottleneck(nn.Module):
+    """Three convolutions and a shortcut; the middle one takes the stride."""
+
+    def __init__(self, into: int, width: int, stride: int) -> None:
+        super().__init__()
+        out = 4 * width
+        self.first = _Convolution(into, width, 1)
+        self.middle = _Convolution(width, width, 3, stride)
+        self.last = _Convolution(width, out, 1)
+        self.relu = nn.ReLU(inplace=True)
+        changes = stride != 1 or into != out
+        self.shortcut = _Convolution(into, out, 1, stride) if changes else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Images, shape (B, channels, height, width)."""
+        inner = self.last(self.relu(self.middle(self.relu(self.first(x)))))
+        inner += self.shortcut(x)
+        relued: Tensor = self.relu(inner)
+        return relued
+
+
+def resnet50(config: ExperimentConfig) -> Workload:
+    """ResNet-50 with GroupNorm(8), as opacus-fusion trains it: torchvision's, on random images.
+
+    `image_size` is the size of its images, in pixels.
+    """
+    blocks, into = [], 64
+    for width, number in ((64, 3), (128, 4), (256, 6), (512, 3)):
+        for index in range(number):
+            blocks.append(_Bottleneck(into, width, 2 if width > 64 and index == 0 else 1))
+            into = 4 * width
+    first = _Convolution(3, 64, 7, 2), nn.ReLU(inplace=True)
+    last = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(into, 1000)
+    model = nn.Sequential(*first, nn.MaxPool2d(3, 2, 1), *blocks, *last)
+    pixels = int(config.named_options["image_size"])
+
+    def batches() -> Iterator[tuple[Any, Tensor]]:
+        while True:
+            images = torch.randn(config.batch_size, 3, pixels, pixels, device=config.device)
+            yield images, torch.ones(config.batch_size, dtype=torch.long, device=config.device)
+
+    def loss(logits: Tensor, labels: Tensor) -> Tensor:
+        return F.cross_entropy(logits, labels, reduction="none")
+
+    return model, batches(), loss
