@@ -58,7 +58,8 @@ def main() -> None:
         sources.append((table, rows))
         texts += lines
     print("# Published figures, rebuilt without the hardware\n")
-    print(f"`python benchmarks/published/rebuild.py`, torch {torch.__version__}. Settings come from the")
+    command = " ".join(["python benchmarks/published/rebuild.py FOLDER", *sys.argv[2:]])
+    print(f"`{command}`, torch {torch.__version__}. Settings come from the")
     print("sources' texts and code; nothing is fitted. `error` is dpprof's figure over the published one.")
     print("A time is held if its predicted range holds the published one, memory if it is within 2 %.")
     print("Below, largest batches count as memory, and samples per second as times.\n")
