@@ -108,8 +108,9 @@ class Counting(StepClock):
         super().__init__(IssueTimes())
         self.counts: dict[str | None, Counter[str]] = defaultdict(Counter)
 
-    def _work(self, phase: str | None, **counts: int) -> None:
-        self.counts[phase].update(counts)
+    def _work(self, phase: str | None, work: tuple[str, ...], listed: int = 0) -> None:
+        self.counts[phase].update(work)
+        self.counts[phase]["listed"] += listed
 
 
 def measured(settings: dict[str, Any]) -> dict[str, Any]:

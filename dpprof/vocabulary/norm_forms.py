@@ -84,8 +84,13 @@ class NormCost:
     time: float = 0.0
 
 
-def norm_costs(shape: LayerShape, element_size: int, balance: Balance, *, keeps: bool) -> dict[str, NormCost]:
-    """Return the cost of each form; `keeps` tells that the clipped sum may use what the norm kept."""
+def norm_costs(
+    shape: LayerShape, element_size: int, balance: Balance, *, keeps: bool, keeps_larger: bool = True
+) -> dict[str, NormCost]:
+    """Return the cost of each form; `keeps` tells that the clipped sum may use what the norm kept.
+
+    Unless `keeps_larger`, per-sample gradients are only kept if they are smaller than inputs and outputs.
+    """
     product, samples = shape.forward_flops, shape.samples * shape.groups
     sides = samples * shape.positions * (shape.rows + shape.columns) * element_size
     wide = max(4, element_size)  # Gram matrices are in fp32 at least
@@ -112,15 +117,23 @@ def norm_costs(shape: LayerShape, element_size: int, balance: Balance, *, keeps:
     )
     found = (
         by_gram(GRAM, shape.gram_flops, gram_bytes),
-        by_gradients(EXPLICIT, explicit_bytes, kept=keeps),
+        by_gradients(EXPLICIT, explicit_bytes, kept=keeps and (keeps_larger or explicit_bytes <= sides)),
         min(in_blocks, key=lambda cost: cost.time),
     )
     return {cost.form: cost for cost in found}
 
 
-def chosen(shape: LayerShape, form: str, element_size: int, balance: Balance, *, keeps: bool) -> NormCost:
+def chosen(
+    shape: LayerShape,
+    form: str,
+    element_size: int,
+    balance: Balance,
+    *,
+    keeps: bool,
+    keeps_larger: bool = True,
+) -> NormCost:
     """Return the cost of a form, or with `mixed` that of the fastest form allowed."""
-    costs = norm_costs(shape, element_size, balance, keeps=keeps)
+    costs = norm_costs(shape, element_size, balance, keeps=keeps, keeps_larger=keeps_larger)
     if form != MIXED:
         return costs[form]
     own = shape.samples * shape.groups * shape.positions * (shape.rows + shape.columns) * element_size

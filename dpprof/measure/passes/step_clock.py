@@ -6,7 +6,6 @@ Each clock is kept three times, for the predicted time, the least and the most. 
 """
 
 import sys
-from collections import defaultdict
 from functools import cache
 from types import FrameType
 from typing import Any
@@ -22,7 +21,6 @@ from dpprof.vocabulary.operator_kinds import CONVOLUTION, LIGHT, kind_of
 # Factor by which a host may be slower or faster than predicted: assumed. The two hosts that were measured
 # differ by 1.7, and four of five phases by up to 2.1 from what their work says (docs/results/host.md).
 HOST_DOUBT = 2.0
-_FACTORS = (1.0, 1 / HOST_DOUBT, HOST_DOUBT)
 # torch's function from which autograd calls operators by itself; in a thread of its own there is none.
 _AUTOGRAD = "_engine_run_backward"
 # Functions between the two: a mode's own, and torch's that keeps its compiler away.
@@ -36,13 +34,15 @@ class StepClock:
 
     def __init__(self, issue: IssueTimes | None) -> None:
         self._issue = issue
+        self._known: dict[tuple[str, ...], float] = {}  # seconds of work
         self.begin()
 
     def begin(self) -> None:
         """Set both clocks to zero."""
-        self._host, self._device, self._began = [0.0] * 3, [0.0] * 3, [0.0] * 3
+        self._host = self._device = self._began = (0.0, 0.0, 0.0)
         self._phase: str | None = None
-        self._found: defaultdict[str | None, PhaseTime] = defaultdict(PhaseTime)
+        self._now = PhaseTime()
+        self._found: dict[str | None, PhaseTime] = {None: self._now}
 
     def end(self) -> dict[str, PhaseTime]:
         """Return the times of all phases since `begin`."""
@@ -53,25 +53,24 @@ class StepClock:
         """Let the host issue an operator in a phase (None: between two)."""
         if self._issue is None:
             return
-        counts = dict.fromkeys(_work_of(func), 1)
-        if args and isinstance(args[0], list | tuple):
-            counts["listed"] = len(args[0])
+        work = _work_of(func)
         if _is_called_by_autograd():
-            counts["node"] = 1
-        self._work(phase, **counts)
-        self._found[phase].operators += "view" not in counts
+            work += ("node",)
+        listed = len(args[0]) if args and isinstance(args[0], list | tuple) else 0
+        self._work(phase, work, listed)
+        self._now.operators += "view" not in work
 
     def module(self, phase: str | None, module: nn.Module) -> None:
         """Let the host call a module, with its hooks."""
         if self._issue is not None:
             hooks = len(module._forward_hooks) + len(module._forward_pre_hooks)
-            self._work(phase, module=1, hook=hooks)
+            self._work(phase, ("module", *["hook"] * hooks))
 
     def run(self, phase: str | None, seconds: float, least: float, most: float) -> None:
         """Run what the host has issued last."""
         self._go_to(phase)
-        times = (seconds, least, most)
-        self._device = [end + time for end, time in zip(self._reached(), times, strict=True)]
+        middle, early, late = self._reached()
+        self._device = (middle + seconds, early + least, late + most)
 
     def wait(self) -> None:
         """Let the host wait for the GPU."""
@@ -79,31 +78,40 @@ class StepClock:
 
     def wait_for(self, func: Any, args: tuple[Any, ...]) -> None:
         """Let the host wait for the GPU if an operator's result tells it of data."""
-        if not _WAITS.isdisjoint(func.tags) and (func._overloadpacket is not _INDEX or _has_mask(args)):
+        if _tells_of_data(func) and (func._overloadpacket is not _INDEX or _has_mask(args)):
             self.wait()
 
-    def _work(self, phase: str | None, **counts: int) -> None:
-        """Let the host work: so many times of each kind in `IssueTimes`."""
+    def _work(self, phase: str | None, work: tuple[str, ...], listed: int = 0) -> None:
+        """Let the host do work that `IssueTimes` names, for so many tensors in a list."""
         self._go_to(phase)
-        seconds = sum(number * getattr(self._issue, name) for name, number in counts.items()) / 1e6
-        self._found[phase].host_s += seconds
-        pairs = zip(self._host, _FACTORS, strict=True)
-        self._host = [now + seconds * factor for now, factor in pairs]
+        seconds = self._known.get(work)
+        if seconds is None:
+            seconds = self._known[work] = sum(getattr(self._issue, name) for name in work) / 1e6
+        if listed and self._issue is not None:
+            seconds += listed * self._issue.listed / 1e6
+        self._now.host_s += seconds
+        middle, early, late = self._host
+        self._host = (middle + seconds, early + seconds / HOST_DOUBT, late + seconds * HOST_DOUBT)
 
-    def _reached(self) -> list[float]:
-        return [max(pair) for pair in zip(self._host, self._device, strict=True)]
+    def _reached(self) -> tuple[float, float, float]:
+        host, device = self._host, self._device
+        return max(host[0], device[0]), max(host[1], device[1]), max(host[2], device[2])
 
     def _go_to(self, phase: str | None) -> None:
         """Count the time since the last change of phases."""
         if phase == self._phase:
             return
         reached = self._reached()
-        if self._phase is not None:
-            found = self._found[self._phase]
-            found.seconds += reached[0] - self._began[0]
-            found.least_s += reached[1] - self._began[1]
-            found.most_s += reached[2] - self._began[2]
+        self._now.seconds += reached[0] - self._began[0]
+        self._now.least_s += reached[1] - self._began[1]
+        self._now.most_s += reached[2] - self._began[2]
         self._phase, self._began = phase, reached
+        self._now = self._found.setdefault(phase, PhaseTime())
+
+
+@cache
+def _tells_of_data(func: Any) -> bool:
+    return not _WAITS.isdisjoint(func.tags)
 
 
 @cache

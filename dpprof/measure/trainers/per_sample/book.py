@@ -46,6 +46,7 @@ class Book:
         form: form of norms, one of `clipping.NORM_FORMS`.
         trial: tells tensors that begin with the batch from those that only look so.
         keeps: True if clipped sums will be made of the reports, not only norms.
+        keeps_larger: False to keep no per-sample gradients that are larger than what they are products of.
         complete: called with a complete parameter; by default it waits in `entries`.
         is_in_backward: set when forward ends.
         factors: sample weights per parameter, set when all norms are known: autograd then gets weighted sums.
@@ -56,6 +57,7 @@ class Book:
     names: dict[nn.Parameter, str]
     form: str = MIXED
     keeps: bool = True
+    keeps_larger: bool = True
     complete: Complete | None = None
     batch_size: int = 0
     balance: Balance = CPU_BALANCE
@@ -159,7 +161,8 @@ class Book:
             if products is None:
                 return None, Entry(uses[0].squared_norms(), uses)
             size = products.left.element_size()
-            cost = chosen(products.sizes, self.form, size, self.balance, keeps=self.keeps)
+            how = {"keeps": self.keeps, "keeps_larger": self.keeps_larger}
+            cost = chosen(products.sizes, self.form, size, self.balance, **how)
             if cost.is_kept:
                 whole = _all_explicit(uses)
                 return cost, Entry(whole.squared_norms(), [whole])

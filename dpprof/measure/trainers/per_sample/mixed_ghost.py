@@ -82,7 +82,7 @@ def differentiate(losses: Tensor, outputs: list[GradientEdge], book: Book) -> St
     if last is None or not all(map(book.has_one_use, last[1].parameters)):
         return Start(edge, gradient)
     below, layer = last
-    with patch.object(book, "keeps", True):  # what clipped sums need
+    with patch.multiple(book, keeps=True, keeps_larger=False):  # what clipped sums need
         (of_input,) = torch.autograd.grad([edge], [below], [gradient])
     if layer.frozen_weight is not None:
         book.costs[book.names[layer.frozen_weight]] = NormCost("", 0, 0, 0, is_booked=True)

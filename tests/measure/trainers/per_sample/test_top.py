@@ -7,12 +7,14 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from example_layers import CLASSES, MODELS, TOKENS, WIDTH, batch_of, loss
+from example_runs import known
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from dpprof.errors import WorkloadError
 from dpprof.measure.trainers.per_sample import mixed_ghost
 from dpprof.measure.trainers.per_sample.mixed_ghost import DPMixedGhostTrainer, Start, differentiate
+from dpprof.measure.trainers.per_sample.uses import PerSample, Products, Use
 from dpprof.measure.trainers.reference import clipped_mean, naive_per_sample_gradients, relative_error
 from dpprof.vocabulary.clipping import CLIPPINGS, PerSampleOptions
 
@@ -138,6 +140,45 @@ def test_the_gradient_is_right_wherever_it_begins(
     reference = clipped_mean(per_sample, 0.05, lambda n, c: trainer.clip_factors(n, c, options))
     found = [p.grad for p in trainer.parameters if p.grad is not None]
     assert relative_error(found, reference) < 1e-10
+
+
+@pytest.mark.parametrize(("outputs", "kept"), [(1, PerSample), (7, Products)])
+def test_with_explicit_norms_the_last_layer_keeps_the_smaller_of_gradients_and_what_they_are_made_of(
+    outputs: int, kept: type[Use], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """5 x 1 numbers a sample against 5 + 1, and 5 x 7 against 5 + 7."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, outputs)).double()
+    batch = torch.randn(4, 3).double(), torch.zeros(4, dtype=torch.long)
+
+    def squares(outputs: Tensor, targets: Tensor) -> Tensor:
+        return outputs.square().sum(1)
+
+    per_sample = naive_per_sample_gradients(model, squares, batch, 4)
+    options = PerSampleOptions("explicit")
+    trainer = DPMixedGhostTrainer(
+        copy.deepcopy(model),
+        torch.optim.SGD,
+        {"lr": 0.0},
+        "cpu",
+        loss=squares,
+        batch_size=4,
+        noise_multiplier=0.0,
+        max_grad_norm=0.05,
+        options=options,
+    )
+    seen: list[type[Use]] = []
+
+    def noted(*args: Any) -> Start:
+        start = differentiate(*args)
+        seen.extend(type(use) for use in trainer.book.entries[trainer.parameters[2]].uses)
+        return start
+
+    monkeypatch.setattr(mixed_ghost, "differentiate", noted)
+    trainer.profile_step(batch)
+    assert seen == [kept]
+    reference = clipped_mean(per_sample, 0.05, lambda n, c: trainer.clip_factors(n, c, options))
+    assert relative_error([known(p.grad) for p in trainer.parameters], reference) < 1e-10
 
 
 def test_a_parameter_that_only_the_loss_uses_is_refused() -> None:
