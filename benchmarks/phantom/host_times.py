@@ -1,4 +1,4 @@
-"""What does a host take to issue the work of a step to a GPU?
+"""Times the work of a host that issues a step to a GPU.
 
     python benchmarks/phantom/host_times.py FOLDER > docs/results/host.md
 
@@ -203,9 +203,7 @@ def report(found: dict[str, Any]) -> None:
     )
     print("the shortest time of each phase counts. `this host` are the costs that explain these times best;")
     print(f"{LAUNCH_US} us for each kernel's launch, which the stand-in does not do, are in the next column.")
-    print(
-        "`in between` is half the way (by factors) to an H100's host. dpprof predicts with such times, from"
-    )
+    print("`in between` is halfway (by factors) to an H100's host. dpprof predicts with such times, from")
     print("an earlier run: `IssueTimes`.\n")
     lines = [
         [unit, f"{cost:.1f}", f"{full:.1f}", f"{full * middle:.1f}", f"{full * slower:.1f}", f"{now:g}"]

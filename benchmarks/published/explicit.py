@@ -2,8 +2,8 @@
 
 `NAIVE` keeps the per-sample gradients of all layers, clips, and adds up. `REWEIGHT` keeps their norms alone:
 a second forward and backward of the weighted losses gives the sum. Both are forms of Opacus 1.2 in
-github.com/parkbeomsik/opacus-fusion (6c4959a), which `measured.csv` has phases and peaks of: weights do not
-require gradients in the first pass, and hooks on each layer compute what these need.
+github.com/parkbeomsik/opacus-fusion (6c4959a), which `opacus_fusion.json` has phases and peaks of: weights do
+not require gradients in the first pass, and hooks on each layer compute what these need.
 """
 
 from collections.abc import Callable, Iterator
@@ -73,8 +73,9 @@ class NaiveTrainer(TrainerBase):
         """Run the model so that gradients reach each layer's output."""
         if isinstance(inputs, Tensor) and inputs.is_floating_point():
             return super().compute_outputs(inputs * self._one)
+        trained = set(self._trained)
         for module in self.model.modules():
-            if isinstance(module, nn.Embedding) and module.weight in set(self._trained):
+            if isinstance(module, nn.Embedding) and module.weight in trained:
                 module.weight.requires_grad_(True)
         return super().compute_outputs(inputs)
 

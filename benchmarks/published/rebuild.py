@@ -60,7 +60,7 @@ def main() -> None:
     print("# Published figures, rebuilt without the hardware\n")
     command = " ".join(["python benchmarks/published/rebuild.py FOLDER", *sys.argv[2:]])
     print(f"`{command}`, torch {torch.__version__}. Settings come from the")
-    print("sources' texts and code; nothing is fitted. `error` is dpprof's figure over the published one.")
+    print("sources' texts and code; no number is fitted. `error` is dpprof's figure over the published one.")
     print("A time is held if its predicted range holds the published one, memory if it is within 2 %.")
     print("Below, largest batches count as memory, and samples per second as times.\n")
     print(overview(sources), *texts, sep="\n")

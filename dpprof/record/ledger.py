@@ -101,9 +101,9 @@ class PhasePeak:
 
 @dataclass
 class PhaseTime:
-    """Predicted seconds of a phase on a GPU, at least `least_s` and at most `most_s`.
+    """Predicted seconds of a phase, and those in the fastest and in the slowest step (`least_s`, `most_s`).
 
-    The host needs `host_s` to issue `operators` and what else it does. The GPU may wait for that.
+    A GPU's host works for `host_s`, and issues so many `operators`. Both are 0 on a CPU.
     """
 
     seconds: float = 0.0

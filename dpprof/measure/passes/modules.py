@@ -49,9 +49,8 @@ class _Thread:
 class ModuleCalls:
     """Follows module calls while entered. `around()` makes the context of each outermost call.
 
-    `called(module)` is told of each.
-
-    `in_forward` tells if the calls are those of forward: others are a checkpoint's.
+    `called(module)` runs at each call. `in_forward` tells if the calls are those of forward: others are a
+    checkpoint's.
     """
 
     def __init__(

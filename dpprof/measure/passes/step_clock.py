@@ -26,6 +26,7 @@ _AUTOGRAD = "_engine_run_backward"
 # Functions between the two: a mode's own, and torch's that keeps its compiler away.
 _AROUND = {"__torch_dispatch__", "_fn"}
 _INDEX = torch.ops.aten.index
+_VIEW = ("view",)
 _WAITS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 
 
@@ -54,11 +55,11 @@ class StepClock:
         if self._issue is None:
             return
         work = _work_of(func)
-        if _is_called_by_autograd():
+        if work != _VIEW and _is_called_by_autograd():
             work += ("node",)
         listed = len(args[0]) if args and isinstance(args[0], list | tuple) else 0
         self._work(phase, work, listed)
-        self._now.operators += "view" not in work
+        self._now.operators += work != _VIEW
 
     def module(self, phase: str | None, module: nn.Module) -> None:
         """Let the host call a module, with its hooks."""
@@ -118,7 +119,7 @@ def _tells_of_data(func: Any) -> bool:
 def _work_of(func: Any) -> tuple[str, ...]:
     """Return what the host does for an operator, as `IssueTimes` names it."""
     if makes_nothing(func):
-        return ("view",)
+        return _VIEW
     kind = kind_of(func._schema.name)
     weight = "light" if kind in LIGHT else "heavy"
     return (weight, "convolution") if kind.startswith(CONVOLUTION) else (weight,)

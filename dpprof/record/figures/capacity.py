@@ -11,7 +11,7 @@ from dpprof.config.devices import CONTEXT_MIB, DEVICES, NCCL_MIB, Device
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import from_flat
 from dpprof.config.training import ADAMW, ADAMW_8BIT, SGD
-from dpprof.record.ledger import CollectiveRow, LedgerResult, Moved
+from dpprof.record.ledger import CollectiveRow, LedgerResult, Moved, PhaseTime
 from dpprof.record.record import Record
 from dpprof.vocabulary.formats import fixed, size
 from dpprof.vocabulary.precision import BF16, is_short
@@ -29,7 +29,7 @@ OF_OWN_LOOP = (
 BOUNDS_DOUBT = 0.2
 # Shares of a predicted time that need no mention.
 _SMALL_SHARE = 0.03
-# Share of a step's time from which on what it is bound by is said.
+# Share of a step's time above which waiting for the host is mentioned.
 _MOSTLY = 0.5
 # Factor by which a target's host may be slower or faster, as 0.3 assumed.
 _HOST_DOUBT = 2.0
@@ -130,8 +130,7 @@ def predicted_s(config: ExperimentConfig, ledger: LedgerResult) -> dict[str, Tim
     What ranks send in forward and backward overlaps with these on GPUs, but for the last one; else it comes
     on top.
     """
-    alone = {phase: TimeRange(t.seconds, t.least_s, t.most_s) for phase, t in ledger.phase_s.items()}
-    alone = alone or _of_rows(ledger)
+    alone = {phase: _range(time) for phase, time in ledger.phase_s.items()} or _of_rows(ledger)
     overlapping = trainer_info(config.trainer).overlapping
     found = {}
     for phase in ledger.phase_peak if alone else ():
@@ -144,6 +143,12 @@ def predicted_s(config: ExperimentConfig, ledger: LedgerResult) -> dict[str, Tim
         else:
             found[phase] = TimeRange(*(each + sent for each in times))
     return found
+
+
+def _range(time: PhaseTime) -> TimeRange:
+    """Return a phase's time with its range. In a slower step a phase may wait less: all three count."""
+    found = time.seconds, time.least_s, time.most_s
+    return TimeRange(time.seconds, min(found), max(found))
 
 
 def _of_rows(ledger: LedgerResult) -> dict[str, TimeRange]:
@@ -165,7 +170,7 @@ def _of_rows(ledger: LedgerResult) -> dict[str, TimeRange]:
 
 
 class Bound(NamedTuple):
-    """What a GPU's step is bound by: shares of its predicted time, and the operators that it issues.
+    """Shares of a GPU's predicted step by what bounds it, and the operators that the step issues.
 
     The GPU moves data, computes, or waits for the host to issue operators.
     """
@@ -189,7 +194,7 @@ class Bound(NamedTuple):
 
     @property
     def words(self) -> str:
-        """What the step is bound by, if it is mostly one thing; empty if not."""
+        """Say that the step mostly waits for its host; empty if it does not."""
         waits = f"waits {100 * self.host:.0f} % of it for the host to issue {self.operators:,} operators"
         return waits if self.host > _MOSTLY else ""
 

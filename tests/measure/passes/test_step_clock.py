@@ -115,6 +115,14 @@ def test_autograd_takes_a_node_for_each_operator_but_hooks_call_them_as_programs
     assert backward(lambda gradient: gradient * 3) - backward(None) == 1
 
 
+def test_a_view_takes_no_node_where_autograd_makes_it() -> None:
+    x = torch.ones(3, 4, requires_grad=True)
+    viewed, doubled = x.view(4, 3), 2 * x
+    of_view, of_product = torch.ones(4, 3), torch.ones(3, 4)
+    assert work(lambda _: torch.autograd.grad(viewed, x, of_view)) == 1
+    assert work(lambda _: torch.autograd.grad(doubled, x, of_product)) == 2, "an operator and its node"
+
+
 def test_a_module_takes_its_call_and_each_of_its_hooks() -> None:
     clock, module = StepClock(SECOND), nn.Linear(1, 1)
     module.register_forward_hook(lambda *_: None)

@@ -163,6 +163,12 @@ def test_a_phase_takes_what_the_clock_of_its_step_found_and_what_ranks_send() ->
     assert capacity.predicted_s(resolved(ON_H100), found)["noise"] == (5.5, 1.5, 9.5)
 
 
+def test_a_range_holds_its_time_where_a_phase_waits_less_in_a_slower_step() -> None:
+    found = ledger(taking(1, "noise"))
+    found.phase_s = {"noise": PhaseTime(0.3, 1.5, 0.2)}
+    assert capacity.predicted_s(resolved(ON_H100), found)["noise"] == (0.3, 0.2, 1.5)
+
+
 def test_a_step_is_bound_by_what_takes_its_time() -> None:
     multiplied, added = taking(2, "forward"), taking(1, "noise")
     multiplied.arithmetic_s = 1.5

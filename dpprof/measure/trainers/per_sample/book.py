@@ -161,8 +161,14 @@ class Book:
             if products is None:
                 return None, Entry(uses[0].squared_norms(), uses)
             size = products.left.element_size()
-            how = {"keeps": self.keeps, "keeps_larger": self.keeps_larger}
-            cost = chosen(products.sizes, self.form, size, self.balance, **how)
+            cost = chosen(
+                products.sizes,
+                self.form,
+                size,
+                self.balance,
+                keeps=self.keeps,
+                keeps_larger=self.keeps_larger,
+            )
             if cost.is_kept:
                 whole = _all_explicit(uses)
                 return cost, Entry(whole.squared_norms(), [whole])
