@@ -4,7 +4,8 @@
 
 FOLDER has the stand-in for a GPU, or gets it (`stand_in.py`). Its kernels compute nothing, so that a step
 takes as long as Python, autograd, the dispatcher and CUDA's host code do. Each phase of some steps is timed
-and its work counted; a unit of work costs what explains these times best. Two minutes on 2 idle cores.
+and its work counted; a unit of work costs what explains these times best. Transforms of `torch.func`, which
+these steps do without, are timed on their own. Two minutes on 2 idle cores.
 """
 
 import json
@@ -13,8 +14,9 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +137,32 @@ def measured(settings: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def of_transforms() -> dict[str, float]:
+    """Return what `vmap` takes for a call, and for each operator within it, in microseconds."""
+    given, number = torch.randn(2, 16, 16, device="cuda"), 100
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(number):
+            total = (x * x).unsqueeze(0).sum()
+        return total
+
+    within, alone = (least_us(partial(each, given)) for each in (torch.func.vmap(program), program))
+    call = least_us(partial(torch.func.vmap(torch.Tensor.detach), given))
+    call -= least_us(partial(torch.Tensor.detach, given))
+    return {"transform": call, "level": (within - alone - call) / (3 * number)}
+
+
+def least_us(program: Callable[[], object]) -> float:
+    """Return the least microseconds that a program takes to issue its work."""
+    times = []
+    for _ in range(100 * STEPS):
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        program()
+        times.append(1e6 * (time.perf_counter() - began))
+    return min(times)
+
+
 def measure_all() -> None:
     """Print the measurements of all steps as JSON: this runs on the stand-in."""
     sys.path.append(str(HERE.parent / "published"))
@@ -145,7 +173,7 @@ def measure_all() -> None:
         for trainer in trainers
     ]
     issue_us = min(1e6 * issue_s.__wrapped__("cuda") for _ in range(5))
-    print(json.dumps({"steps": found, "issue_us": issue_us}))
+    print(json.dumps({"steps": found, "issue_us": issue_us, "transforms": of_transforms()}))
 
 
 def main() -> None:
@@ -181,6 +209,8 @@ def report(found: dict[str, Any]) -> None:
     """Print the page."""
     steps = found["steps"]
     fit = Fit(steps)
+    for unit, us in found["transforms"].items():
+        fit.costs[UNITS.index(unit)] = us
     apart = []
     for model in MODELS:
         rest, alone = (
@@ -204,7 +234,8 @@ def report(found: dict[str, Any]) -> None:
     print("the shortest time of each phase counts. `this host` are the costs that explain these times best;")
     print(f"{LAUNCH_US} us for each kernel's launch, which the stand-in does not do, are in the next column.")
     print("`in between` is halfway (by factors) to an H100's host. dpprof predicts with such times, from")
-    print("an earlier run: `IssueTimes`.\n")
+    print("an earlier run: `IssueTimes`. `transform` is a call of `torch.func.vmap`, `level` what it adds to")
+    print("each operator within: both are timed on their own, without a step.\n")
     lines = [
         [unit, f"{cost:.1f}", f"{full:.1f}", f"{full * middle:.1f}", f"{full * slower:.1f}", f"{now:g}"]
         for unit, cost, full, now in zip(UNITS, fit.costs, launched, vars(IssueTimes()).values(), strict=True)

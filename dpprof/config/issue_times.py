@@ -23,7 +23,8 @@ class IssueTimes:
     `light` issues an elementwise operator or a copy, `heavy` any other, and `convolution` is what one takes
     on top, as cuDNN chooses a kernel. `node` is a step of autograd, `view` makes a view or allocates a
     tensor, `listed` comes for each tensor in a list, `module` for a call of a module, and `hook` for one of a
-    hook.
+    hook. `transform` is a call of `torch.func.vmap` or `grad`, and `level` what each of these that is active
+    adds to an operator or a view.
     """
 
     light: float = 11.9
@@ -34,6 +35,8 @@ class IssueTimes:
     listed: float = 4.5
     module: float = 16.1
     hook: float = 47.0
+    transform: float = 65.5
+    level: float = 2.7
 
     @classmethod
     def of(cls, gpu: str, issue_us: float = 0.0) -> "IssueTimes":

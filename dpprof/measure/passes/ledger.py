@@ -27,6 +27,7 @@ from dpprof.measure.passes.modules import ModuleCalls
 from dpprof.measure.passes.predictor import Predictor, call_of
 from dpprof.measure.passes.storages import Storages
 from dpprof.measure.passes.traffic import PRODUCTS, Cache, bytes_moved, flops, footprint, operands, tensors_in
+from dpprof.measure.passes.transforms import Transforms
 from dpprof.measure.trainers.base import Held
 from dpprof.measure.trainers.training import Training
 from dpprof.record.ledger import CollectiveRow, LedgerResult, TrafficRow
@@ -113,6 +114,7 @@ class Ledger(TorchDispatchMode):
         self._cache = Cache(l2_bytes) if l2_bytes else None
         self.predictor = predictor
         self.modules = ModuleCalls(self._recomputing, guard, self._call_module)
+        self._transforms = Transforms(self._call_transform)
         self._rows: dict[tuple[str, str, str | None], TrafficRow] = {}
         self._collectives: dict[tuple[str, str | None], CollectiveRow] = {}
         self._counts = False
@@ -134,6 +136,7 @@ class Ledger(TorchDispatchMode):
             for name in _SHAPES_ALONE & vars(owner).keys():
                 self._entered.enter_context(patch.object(owner, name, self._apart(getattr(owner, name))))
         self._entered.enter_context(self.modules)
+        self._entered.enter_context(self._transforms)
         self._entered.enter_context(self.storages)
         super().__enter__()
         return self
@@ -177,7 +180,7 @@ class Ledger(TorchDispatchMode):
         if self._counts:
             clock = self.predictor.clock if self.predictor is not None else None
             if clock is not None:
-                clock.operator(self.storages.phase, func, args)
+                clock.operator(self.storages.phase, func, args, self._transforms.levels)
             self._count_traffic(func, name, args, kwargs, result)
             if clock is not None:
                 clock.wait_for(func, args)
@@ -249,6 +252,10 @@ class Ledger(TorchDispatchMode):
     def _call_module(self, module: nn.Module) -> None:
         if self._counts and self.predictor is not None:
             self.predictor.clock.module(self.storages.phase, module)
+
+    def _call_transform(self) -> None:
+        if self._counts and self.predictor is not None:
+            self.predictor.clock.transform(self.storages.phase)
 
     def _recomputing(self) -> AbstractContextManager[None]:
         """Label what a module recomputes outside forward, and survives its call, as activations."""

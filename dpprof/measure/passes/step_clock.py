@@ -50,22 +50,29 @@ class StepClock:
         self._go_to(None)
         return {phase: time for phase, time in self._found.items() if phase is not None}
 
-    def operator(self, phase: str | None, func: Any, args: tuple[Any, ...]) -> None:
-        """Let the host issue an operator in a phase (None: between two)."""
+    def operator(self, phase: str | None, func: Any, args: tuple[Any, ...], levels: int = 0) -> None:
+        """Let the host issue an operator in a phase (None: between two), in so many transforms."""
         if self._issue is None:
             return
         work = _work_of(func)
-        if work != _VIEW and _is_called_by_autograd():
+        is_view = work == _VIEW
+        if not is_view and _is_called_by_autograd():
             work += ("node",)
+        work += ("level",) * levels
         listed = len(args[0]) if args and isinstance(args[0], list | tuple) else 0
         self._work(phase, work, listed)
-        self._now.operators += work != _VIEW
+        self._now.operators += not is_view
 
     def module(self, phase: str | None, module: nn.Module) -> None:
         """Let the host call a module, with its hooks."""
         if self._issue is not None:
             hooks = len(module._forward_hooks) + len(module._forward_pre_hooks)
             self._work(phase, ("module", *["hook"] * hooks))
+
+    def transform(self, phase: str | None) -> None:
+        """Let the host call a transform of `torch.func`."""
+        if self._issue is not None:
+            self._work(phase, ("transform",))
 
     def run(self, phase: str | None, seconds: float, least: float, most: float) -> None:
         """Run what the host has issued last."""

@@ -14,6 +14,7 @@ from dpprof.config.issue_times import ISSUE_US, PROCESSORS, IssueTimes
 from dpprof.measure.passes.estimate_ledger import CudaLedger
 from dpprof.measure.passes.predictor import predictor_of
 from dpprof.measure.passes.step_clock import HOST_DOUBT, StepClock
+from dpprof.measure.passes.transforms import Transforms
 from dpprof.record.ledger import PhaseTime
 
 # Every piece of work takes a second.
@@ -156,6 +157,53 @@ def test_hosts_go_by_their_measurement_or_by_the_year_of_their_processor() -> No
     assert old.light == pytest.approx(PROCESSORS["2017"] * new.light)
     assert IssueTimes.of("none") == new
     assert IssueTimes.of("V100-32GB", 2 * ISSUE_US).hook == pytest.approx(2 * new.hook)
+
+
+def test_each_transform_takes_its_call_and_adds_to_what_is_issued_within_it() -> None:
+    clock = StepClock(SECOND)
+    clock.transform("backward")
+    for operator in (_aten.add.Tensor, _aten.view.default):
+        clock.operator("backward", operator, (), levels=2)
+    found = clock.end()["backward"]
+    assert (found.host_s, found.operators) == (1 + 3 + 3, 1)
+    on_processor = StepClock(None)
+    on_processor.transform("backward")
+    assert on_processor.end() == {}
+
+
+def test_transforms_are_counted_while_the_program_is_in_them() -> None:
+    called, seen = [], []
+
+    def squared(x: Tensor) -> Tensor:
+        seen.append(transforms.levels)
+        return (x * x).sum()
+
+    x = torch.ones(2, 3)
+    with Transforms(lambda: called.append(len(called))) as transforms:
+        squared(x)
+        torch.func.vmap(squared)(x)
+        torch.func.vmap(torch.func.grad(squared))(x)
+        torch.func.vjp(squared, x)
+        with pytest.raises(RuntimeError):
+            torch.func.vmap(lambda _: x.view(5))(x)
+        assert transforms.levels == 0
+    torch.func.vmap(squared)(x)
+    assert seen == [0, 1, 2, 1, 0]
+    assert len(called) == 1 + 2 + 1 + 1
+
+
+def test_a_ledger_counts_transforms_where_it_counts_operators() -> None:
+    def host_s(program: Callable[[Tensor], Tensor]) -> float:
+        predictor = known(predictor_of("H100"))
+        with CudaLedger("cpu", DEVICES["H100"], predictor) as ledger:
+            program(x)
+            with ledger.counting(), ledger.storages.in_phase("backward"):
+                program(x)
+        return predictor.clock.end()["backward"].host_s
+
+    x, times = torch.ones(2, 3), IssueTimes.of("H100")
+    more = host_s(torch.func.vmap(torch.neg)) - host_s(torch.neg)
+    assert more == pytest.approx((times.transform + times.level) / 1e6)
 
 
 @pytest.mark.parametrize("synchronises", [False, True])
