@@ -5,7 +5,7 @@
 Each `*.json` beside this file has one published table: its source, its cells as printed, and the settings
 that its source names. Memory cells are estimated; largest batches are searched for by `dpprof fit`;
 `steps.py` compares steps phase by phase. FOLDER keeps the runs, and what it has already is not run again.
-TABLE names those to rebuild, as `decoders`; all take an hour and a half on 2 cores.
+TABLE names those to rebuild, as `decoders`; all take two hours on 2 cores.
 """
 
 import importlib
@@ -26,7 +26,7 @@ from dpprof.vocabulary.units import GIB, MIB
 
 HERE = Path(__file__).resolve().parent
 UNITS = {"MiB": MIB, "GiB": GIB, "GB": 1e9}
-STEPS = ["opacus_fusion", "decoders"]
+STEPS = ["opacus_fusion", "decoders", "opake", "litgpt"]
 OLDER = [
     "mixed_ghost_clipping",
     "mixed_ghost_clipping_batch",
