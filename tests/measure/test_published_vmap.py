@@ -1,4 +1,4 @@
-"""Opake's step as a trainer, `benchmarks/published/vmap.py`: right with both clips of it, and as slow."""
+"""Opake's step as a trainer, `benchmarks/published/vmap.py`: both clips are right; torch's issues more."""
 
 import json
 from pathlib import Path
