@@ -134,7 +134,8 @@ class Plan(Searches):
         result = run_one(Planned(1, 1, config.run_name + suffix, config))
         if result.status == FINISHED and result.record is not None:
             peak = peak_with_more_batches(result.record, few, num_physical)
-            self.made = dataclasses.replace(self.made, peak_bytes=peak, estimate=str(result.folder.path))
+            folder = str(result.folder.path)
+            self.made = dataclasses.replace(self.made, peak_bytes=peak, estimate=folder, bound=result.bound)
         return [result]
 
     def summarize(self) -> Summary:

@@ -8,6 +8,8 @@ from typing import Any
 from dpprof.config.entry_points import WORLD_SIZE, FitConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.findings.comparison.models import distinct_names, identity
+from dpprof.findings.launch_bound import PredictedStep, launch_bound
+from dpprof.findings.verdict.finding import Finding
 from dpprof.record.figures.capacity import BOUNDS_DOUBT, capacity_bytes, logical_predicted_s, round_batch
 from dpprof.record.figures.ledger import UNTRACKED
 from dpprof.record.figures.names import TOKENS
@@ -213,6 +215,15 @@ def first_choices(found: Sequence[dict[str, Any]]) -> Iterator[str]:
         elif len(rows) > 1:
             fastest = f"it is the fastest of {len(rows)} private trainers"
             yield f"{text}by predicted time for a sample, {_EACH}, {fastest}."
+
+
+def waits(answers: Sequence[Answer]) -> Finding | None:
+    """Say which answers' steps are launch-bound; None if none is. No larger batch is known to fit."""
+    known = [(answer.config, answer.best.bound) for answer in answers if answer.best is not None]
+    sizes = "at batch {0.batch_size:,}, sequence {0.seq_len:,}"
+    return launch_bound(
+        [PredictedStep(one, bound, size=f" {sizes.format(one)}") for one, bound in known if bound is not None]
+    )
 
 
 def explained(config: ExperimentConfig, fit: FitConfig, found: Sequence[dict[str, Any]]) -> Iterator[str]:

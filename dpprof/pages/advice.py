@@ -37,6 +37,7 @@ def page(data: AdviceData) -> doc.Document:
     advice = data.advice
     alone, together = advice.ordered, [advice.together] if advice.together is not None else []
     parts: list[doc.Part] = [doc.Sentence(said.experiment(data)), doc.Sentence(said.answer(data), "answer")]
+    parts += doc.told(said.waits(data))
     parts += [doc.Heading("One change at a time"), _changes(data, alone, "changes")]
     parts.append(doc.Sentence(f"{said.order(data)} {_LEGEND}", "note"))
     if together:

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from markupsafe import Markup
 
+from dpprof.findings.verdict.finding import Finding
 from dpprof.vocabulary.trainers import short_name
 
 Style = Literal["bold", "good", "doubtful", "bad", "muted"]
@@ -129,6 +130,14 @@ class Document:
 
     title: str
     parts: Sequence[Part]
+
+
+def told(found: Finding | None) -> list[Part]:
+    """Return a finding as a paragraph and its points; nothing without one."""
+    if found is None:
+        return []
+    said = Sentence((Styled(f"{found.topic}."), f" {found.text}"))
+    return [said, Points(found.points)] if found.points else [said]
 
 
 def table(title: str, columns: Columns, rows: Iterable[Sequence[object]], **more: Any) -> Table:

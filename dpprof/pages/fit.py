@@ -6,7 +6,7 @@ from typing import Any
 
 from dpprof.config.entry_points import WORLD_SIZE, FitConfig
 from dpprof.findings import fit as of_fit
-from dpprof.pages.document import Document, Points, Sentence, TrainerName, figure, table
+from dpprof.pages.document import Document, Points, Sentence, TrainerName, figure, table, told
 from dpprof.pages.written import write_answer
 from dpprof.vocabulary.colors import words
 from dpprof.vocabulary.formats import number, whole
@@ -37,9 +37,9 @@ def page(name: str, answers: Sequence[of_fit.Answer], fit: FitConfig) -> Documen
         for text in (of_fit.answer_of(first, fit, found), *of_fit.first_choices(found))
     ]
     sizes = table("", [(heading, shown) for heading, shown, _ in columns], cells, name="sizes")
-    return Document(
-        f"{name}: fit", [*answer, sizes, *failures, Points([*of_fit.explained(first, fit, found)])]
-    )
+    waits = told(of_fit.waits(answers))
+    notes = Points([*of_fit.explained(first, fit, found)])
+    return Document(f"{name}: fit", [*answer, sizes, *failures, *waits, notes])
 
 
 def _columns(is_poisson: bool, size: str, fit: FitConfig, found: Sequence[dict[str, Any]]) -> list[_Column]:

@@ -47,7 +47,7 @@ def page(data: PlanData) -> doc.Document:
     parts += [doc.Sentence(text, "warning") for text in said.weak_privacy(data)]
     if caveats := said.caveats(data):
         parts.append(doc.Points(caveats))
-    parts += _chart(data)
+    parts += [*doc.told(said.waits(data)), *_chart(data)]
     if data.options:
         parts += [doc.Heading("Ways to train"), _options(data), doc.Sentence(_physical(data), "note")]
     parts += [doc.Heading("Noise for the budget"), _noises(data), doc.Sentence(_OVER_BATCH, "note")]

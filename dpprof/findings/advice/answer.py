@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dpprof.config.changes import LEARNED, ROUNDING
+from dpprof.config.changes import LEARNED, ROUNDING, SAME, changed
 from dpprof.config.entry_points import AdviceConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import to_flat
@@ -19,6 +19,8 @@ from dpprof.findings.advice.weighing import (
     Weighed,
     Weighing,
 )
+from dpprof.findings.launch_bound import LARGER_BATCH, PredictedStep, launch_bound
+from dpprof.findings.verdict.finding import Finding
 from dpprof.record.figures.capacity import BOUNDS_DOUBT, assumptions, doubt_words
 from dpprof.record.figures.results import device_name
 from dpprof.record.ledger import LedgerResult
@@ -196,6 +198,25 @@ def size_words(num_bytes: int) -> str:
     return memory(mib(num_bytes))
 
 
+def waits(data: AdviceData) -> Finding | None:
+    """Say that the experiment as given is launch-bound; None if it is not, or nothing is predicted."""
+    advice, config = data.advice, data.config
+    if advice.given.bound is None:
+        return None
+    larger = LARGER_BATCH if advice.fits else ""
+    if larger and config.accumulation_steps == 1:
+        larger += " Here that is a larger logical batch, too."
+    trainers = [
+        PredictedStep(changed(config, one.changes[0].settings), one.cost.bound, one.cost.seconds)
+        for one in advice.alone
+        if one.changes[0].kind == "trainer" and one.alters == SAME and one.cost.fits(advice.limit)
+        if one.cost.bound is not None and one.cost.seconds is not None
+    ]
+    fastest = min(trainers, key=lambda step: step.seconds, default=None)
+    given = PredictedStep(config, advice.given.bound, advice.given.seconds or 0.0)
+    return launch_bound([given], "", larger, fastest)
+
+
 def order(data: AdviceData) -> str:
     """Explain the order of the rows."""
     least = _BY_FLOPS if data.advice.given.seconds is None else _BY_TIME
@@ -238,6 +259,7 @@ def to_data(data: AdviceData) -> dict[str, Any]:
         "fits": None if advice.limit is None else advice.fits,
         "limit_bytes": advice.limit,
         "answer": answer(data),
+        "launch_bound": (found := waits(data)) and [found.text, *found.points],
         "order": order(data),
         "given": _cost(advice.given),
         "changes": [_change(advice, one) for one in (*advice.ordered, *advice.others)],

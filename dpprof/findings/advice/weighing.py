@@ -10,7 +10,7 @@ from typing import Self
 from dpprof.config.changes import ALTERS, BATCH, LEARNED, SAME, Change, changed, smaller_batch
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.errors import ConfigError
-from dpprof.record.figures.capacity import doubt_bytes, needed_bytes, predicted_s, step_of
+from dpprof.record.figures.capacity import Bound, doubt_bytes, needed_bytes, predicted_s, step_of
 from dpprof.record.figures.results import Result
 from dpprof.record.ledger import CollectiveRow, LedgerResult, Moved, PhaseTime, TrafficRow
 from dpprof.vocabulary.formats import joined
@@ -34,7 +34,10 @@ def batches_to_estimate(accumulation_steps: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class LogicalCost:
-    """Cost of a logical step: bytes needed (with doubts), FLOPs, bytes moved, and predicted time if known."""
+    """Cost of a logical step: bytes needed (with doubts), FLOPs, bytes moved.
+
+    Its predicted time, and what bounds that, are None if not known.
+    """
 
     needed: int
     peak_phase: str | None
@@ -42,6 +45,7 @@ class LogicalCost:
     moved: int
     seconds: float | None
     folders: tuple[Path, ...] = ()
+    bound: Bound | None = None
 
     @classmethod
     def of(cls, config: ExperimentConfig, estimates: Sequence[Result]) -> Self | None:
@@ -61,6 +65,7 @@ class LogicalCost:
             moved=whole.moved_in_step.num_bytes,
             seconds=step and step.seconds,
             folders=tuple(result.folder.path for result in estimates),
+            bound=Bound.of(whole),
         )
 
     def saves(self, other: Self) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import BUDGET, HOW_MEASURED, from_flat
 from dpprof.findings.comparison.run import Run
-from dpprof.record.figures.capacity import fit_sentence
+from dpprof.record.figures.capacity import Bound, fit_sentence
 from dpprof.record.figures.figures import PhaseFigures
 from dpprof.record.figures.names import CAPACITY, DOUBT, FITS, GROWTH, LARGEST_BATCH, NEEDED, PEAK
 from dpprof.record.figures.results import FINISHED, describe_precision
@@ -156,6 +156,11 @@ class Cell:
     def phase_ms(self) -> dict[str, float]:
         """Median milliseconds of each phase."""
         return {name: phase.ms for name, phase in self.phases.items() if phase.ms is not None}
+
+    @property
+    def bound(self) -> Bound | None:
+        """Shares of an estimate's step by what bounds it; None where they are not predicted."""
+        return self.representative[0].bound
 
     @property
     def moved_by_phase(self) -> dict[str, float]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Self
 
-from dpprof.record.figures.capacity import assumptions
+from dpprof.record.figures.capacity import Bound, assumptions
 from dpprof.record.figures.figures import PhaseFigures
 from dpprof.record.figures.names import IQR, MEAN_BATCH, OTHERS_PCT, STEP, SWITCHES
 from dpprof.record.figures.results import Result, nonfinite_losses
@@ -59,7 +59,7 @@ class Run:
     something. `weights_dtype` are the types of the weights in words (empty: not known). `step_s` are the
     timed steps in seconds, `pace` those of the pace pass relative to its fixed computation. `peak_phase` has
     the ledger's peak. `assumptions` are an estimate's; `doubts` are what it cannot follow, with the bytes
-    that this may come to (None: unbounded).
+    that this may come to (None: unbounded), and `bound` what its predicted step is bound by.
     """
 
     name: str
@@ -82,6 +82,7 @@ class Run:
     moved: list[MovedBytes] = field(default_factory=list)
     assumptions: list[str] = field(default_factory=list)
     doubts: dict[str, int | None] = field(default_factory=dict)
+    bound: Bound | None = None
     gradient_check: str | None = None
     gradient_check_reason: str | None = None
     nonfinite_losses: str | None = None
@@ -152,4 +153,5 @@ class Run:
             moved=[MovedBytes(*key, mib(each.num_bytes)) for key, each in moved.items()],
             assumptions=assumptions(result.config, ledger) if result.config.is_estimate else [],
             doubts={doubt.text: doubt.num_bytes for doubt in ledger.doubts},
+            bound=result.bound,
         )

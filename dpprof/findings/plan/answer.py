@@ -7,10 +7,12 @@ from typing import Any
 from dpprof.config.budget import weaknesses
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import to_flat
+from dpprof.findings.launch_bound import PredictedStep, launch_bound
 from dpprof.findings.plan.data import MEASURED_DOUBT, TAIL, PlanData, TrainingOption
 from dpprof.findings.plan.timing import EFFICIENCY, MEASURED, PREDICTED, UNKNOWN, Seconds
+from dpprof.findings.verdict.finding import Finding
 from dpprof.privacy.guarantee import RDP
-from dpprof.record.figures.capacity import BOUNDS_DOUBT, device_of
+from dpprof.record.figures.capacity import BOUNDS_DOUBT, device_of, round_batch
 from dpprof.record.figures.privacy import rounded_up
 from dpprof.record.figures.results import device_name
 from dpprof.vocabulary.formats import joined, listed, number
@@ -181,6 +183,22 @@ def _of_recommended(plan: PlanData, one: TrainingOption) -> Iterator[str]:
         yield f"Not compared, as nothing was measured with them: {', '.join(sorted(others))}."
 
 
+def waits(plan: PlanData) -> Finding | None:
+    """Say that the row to begin with is launch-bound; None if it is not, or nothing is predicted."""
+    one = plan.recommended or plan.next_best
+    if one is None or plan.bound is None:
+        return None
+    larger = ""
+    if one.physical_batch < round_batch(one.largest) and one.step.basis != MEASURED:
+        larger = (
+            f"Take a larger logical batch, which has other noise: a device holds "
+            f"{at_least(one.largest, one.is_at_least)} samples at once, and a step draws no more than "
+            f"{one.physical_batch:,}."
+        )
+    config, _ = plan.prediction(one)
+    return launch_bound([PredictedStep(config, plan.bound)], larger=larger)
+
+
 def rests_on(plan: PlanData) -> list[str]:
     """List what the figures are based on."""
     bases = dict.fromkeys(option.step.basis for option in plan.options)
@@ -237,6 +255,7 @@ def to_data(plan: PlanData) -> dict[str, Any]:
         "next_best": plan.next_best and _first(plan, plan.next_best),
         "reason": reason(plan),
         "caveats": [*weak_privacy(plan), *caveats(plan)],
+        "launch_bound": (found := waits(plan)) and [found.text, *found.points],
         "advice": plan.advice,
         "rests_on": rests_on(plan),
         "experiments": {f.config.trainer: to_flat(f.config) for f in plan.fitted},

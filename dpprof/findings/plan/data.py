@@ -24,7 +24,7 @@ from dpprof.privacy.physical_batches import (
     expected_physical_batches,
     most_physical_batches,
 )
-from dpprof.record.figures.capacity import BOUNDS_DOUBT, ROUND_UNIT, round_batch
+from dpprof.record.figures.capacity import BOUNDS_DOUBT, ROUND_UNIT, Bound, round_batch
 from dpprof.record.record import Record
 from dpprof.vocabulary.trainers import trainer_info
 
@@ -232,7 +232,8 @@ def _is_worth(one: TrainingOption, than: TrainingOption) -> bool:
 class PlanData:
     """A plan of the `fitted` trainers with each logical batch.
 
-    `peak_bytes` is the allocator's expected peak in the row to begin with, by the `estimate` in that folder.
+    `peak_bytes` is the allocator's expected peak in the row to begin with, by the `estimate` in that folder;
+    `bound` is what bounds its step, where that is predicted.
     `advice` says what would make a step fit where none does.
     """
 
@@ -245,6 +246,7 @@ class PlanData:
     peak_bytes: int | None = None
     estimate: str = ""
     advice: str = ""
+    bound: Bound | None = None
 
     @property
     def config(self) -> ExperimentConfig:

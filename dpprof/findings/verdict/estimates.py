@@ -1,4 +1,4 @@
-"""Estimates in a comparison: what they rest on, whether they fit, and with which trainer to start."""
+"""Estimates in a comparison: what they rest on, what fits, what waits, and with which trainer to start."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -9,6 +9,7 @@ from dpprof.findings.comparison.comparison import Comparison
 from dpprof.findings.comparison.places import full_name, model_in_words, size_of
 from dpprof.findings.comparison.run import Run
 from dpprof.findings.comparison.side_tables import without_paired
+from dpprof.findings.launch_bound import LARGER_BATCH, PredictedStep, launch_bound
 from dpprof.findings.verdict.finding import Finding
 from dpprof.record.figures.capacity import doubt_words
 from dpprof.record.figures.names import NEEDED, PREDICTED, PREDICTIONS
@@ -47,6 +48,30 @@ def fits(comparison: Comparison) -> Iterator[Finding]:
                     f"{short_name(c.trainer)} at {full_name(comparison, c)} ({_memory(c)})" for c in found
                 ]
                 yield Finding("Fits", f"{said}: {listed(needs, 6)}.")
+
+
+def waits(comparison: Comparison) -> Finding | None:
+    """Say where steps are launch-bound, and what helps where the wait is the longest; None if nowhere."""
+    waiting = [
+        (step.bound.host, i)
+        for i, place in enumerate(comparison.places)
+        for step in _predicted(place)
+        if step.bound.is_launch_bound
+    ]
+    if not waiting:
+        return None
+    place, num_others = comparison.places[max(waiting)[1]], len({i for _, i in waiting}) - 1
+    where = f"at {full_name(comparison, place[0])}, "
+    where += f"and likewise at {num_others} other place{'s' * (num_others > 1)}, " if num_others else ""
+    fitting = [cell for cell in place if cell.fits is not False]
+    fastest = next(iter(_predicted(competing(fitting, PREDICTED))), None)
+    return launch_bound(_predicted(place), where, LARGER_BATCH if fitting else "", fastest)
+
+
+def _predicted(cells: Sequence[Cell]) -> list[PredictedStep]:
+    return [
+        PredictedStep(c.config, c.bound, c.figures[PREDICTED] / 1e3) for c in cells if c.bound is not None
+    ]
 
 
 def _estimated_cells(comparison: Comparison) -> list[Cell]:

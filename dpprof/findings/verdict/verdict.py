@@ -6,7 +6,7 @@ from dpprof.findings.comparison.intervals import FEWEST_STEPS
 from dpprof.findings.comparison.places import full_name
 from dpprof.findings.comparison.side_tables import without_paired
 from dpprof.findings.verdict.best import USE, best_at_each, choose, fastest_at, rank, smallest_at
-from dpprof.findings.verdict.estimates import advise, estimated, fits
+from dpprof.findings.verdict.estimates import advise, estimated, fits, waits
 from dpprof.findings.verdict.extra import extras, savings
 from dpprof.findings.verdict.finding import Finding
 from dpprof.findings.verdict.largest_batch import extrapolated, shortages
@@ -33,7 +33,8 @@ def verdict(comparison: Comparison, foreseen: Comparison | None = None) -> list[
     estimates = [cell for cell in unpaired.cells if cell.is_estimate]
     measured = [cell for cell in unpaired.cells if not cell.is_estimate]
     found = _about_trainers(Comparison(comparison.name, measured or estimates))
-    about_estimates = _known(*fits(comparison), estimated(comparison))
+    waiting = waits(Comparison(comparison.name, estimates))
+    about_estimates = _known(waiting, *fits(comparison), estimated(comparison))
     if not found and not about_estimates:
         found = [Finding(NO_VERDICT, _why_none(unpaired))]
     advised = advise(Comparison(comparison.name, estimates))

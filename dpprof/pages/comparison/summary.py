@@ -5,10 +5,9 @@ from collections.abc import Iterator
 from dpprof.findings.comparison.data import ComparisonData
 from dpprof.findings.comparison.rows import WORDS
 from dpprof.findings.comparison.side_tables import counter_rows, failed_runs, judgement, pairs
-from dpprof.findings.verdict.finding import Finding
 from dpprof.pages import markdown
 from dpprof.pages.comparison import tables
-from dpprof.pages.document import Document, Part, Points, Sentence, Styled
+from dpprof.pages.document import Document, Part, Points, Sentence, Styled, told
 from dpprof.vocabulary.trainers import short_name
 
 _NOTE = (
@@ -26,7 +25,7 @@ _DISTURBED_NOTE = (
 
 def to_markdown(data: ComparisonData) -> str:
     """Return the whole comparison with its name."""
-    parts: list[Part] = [part for found in data.findings for part in _finding(found)]
+    parts: list[Part] = [part for found in data.findings for part in told(found)]
     parts += [Sentence((Styled("Warning."), f" {doubt}")) for doubt in data.doubts]
     parts += [Sentence(data.comparison.steps)] if data.comparison.steps else []
     parts += [t for t in (tables.trainer_table(data.comparison), tables.cell_table(data)) if t.rows]
@@ -41,11 +40,6 @@ def description(data: ComparisonData) -> str:
     return to_markdown(data).split("\n\n", 1)[1]
 
 
-def _finding(found: Finding) -> list[Part]:
-    said = Sentence((Styled(f"{found.topic}."), f" {found.text}"))
-    return [said, Points(found.points)] if found.points else [said]
-
-
 def _notes(data: ComparisonData) -> Iterator[Sentence]:
     yield Sentence(_NOTE)
     if any(cell.is_disturbed for cell in data.comparison.cells):
@@ -55,7 +49,7 @@ def _notes(data: ComparisonData) -> Iterator[Sentence]:
 def view(data: ComparisonData) -> Document:
     """Return the comparison for the terminal; verdict and advice come last, to stay on the screen."""
     parts: list[Part] = [Sentence(data.comparison.steps)] if data.comparison.steps else []
-    parts += [part for found in data.findings if found.explains for part in _finding(found)]
+    parts += [part for found in data.findings if found.explains for part in told(found)]
     parts += [tables.model_table(data, found) for found in data.models]
     counted = counter_rows(data.comparison)
     for model, place in dict.fromkeys((row.where.model, row.where.place) for row in counted):
@@ -71,7 +65,7 @@ def view(data: ComparisonData) -> Document:
         parts.append(Sentence((what, f" in {failed.name}{f': {why}' if why else ''}")))
     parts += [Sentence(doubt, "warning") for doubt in data.doubts]
     last = [found for found in reversed(data.findings) if not found.explains]
-    parts += [part for found in last for part in _finding(found)]
+    parts += [part for found in last for part in told(found)]
     return Document(data.comparison.name, parts)
 
 

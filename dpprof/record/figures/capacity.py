@@ -29,7 +29,7 @@ OF_OWN_LOOP = (
 BOUNDS_DOUBT = 0.2
 # Shares of a predicted time that need no mention.
 _SMALL_SHARE = 0.03
-# Share of a step's time above which waiting for the host is mentioned.
+# A step is launch-bound if its GPU waits for the host for a larger share of it.
 _MOSTLY = 0.5
 # Factor by which a target's host may be slower or faster, as 0.3 assumed.
 _HOST_DOUBT = 2.0
@@ -172,13 +172,14 @@ def _of_rows(ledger: LedgerResult) -> dict[str, TimeRange]:
 class Bound(NamedTuple):
     """Shares of a GPU's predicted step by what bounds it, and the operators that the step issues.
 
-    The GPU moves data, computes, or waits for the host to issue operators.
+    The GPU moves data, computes, or waits for the host to issue operators. `phases` has what each takes.
     """
 
     memory: float
     arithmetic: float
     host: float
     operators: int
+    phases: Mapping[str, PhaseTime]
 
     @classmethod
     def of(cls, ledger: LedgerResult) -> "Bound | None":
@@ -190,13 +191,19 @@ class Bound(NamedTuple):
         within = ledger.moved(by=lambda row: row.phase is not None).get(True, Moved())
         waiting = max(0.0, seconds - within.predicted_s)
         moving = within.predicted_s - within.arithmetic_s
-        return cls(moving / seconds, within.arithmetic_s / seconds, waiting / seconds, operators)
+        shares = (moving / seconds, within.arithmetic_s / seconds, waiting / seconds)
+        return cls(*shares, operators, ledger.phase_s)
+
+    @property
+    def is_launch_bound(self) -> bool:
+        """True if the GPU waits more than half of the step for the host."""
+        return self.host > _MOSTLY
 
     @property
     def words(self) -> str:
-        """Say that the step mostly waits for its host; empty if it does not."""
-        waits = f"waits {100 * self.host:.0f} % of it for the host to issue {self.operators:,} operators"
-        return waits if self.host > _MOSTLY else ""
+        """Say that the step is launch-bound; empty if it is not."""
+        waits = f"{100 * self.host:.0f} % of it for the host to issue {self.operators:,} operators"
+        return f"is launch-bound: the GPU waits {waits}" if self.is_launch_bound else ""
 
 
 def time_range(predicted: TimeRange) -> str:

@@ -8,7 +8,7 @@ from functools import cached_property
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.errors import DpprofError
 from dpprof.json_files import naming
-from dpprof.record.figures.capacity import EstimateFigures, capacity_bytes, fit_sentence, time_range
+from dpprof.record.figures.capacity import Bound, EstimateFigures, capacity_bytes, fit_sentence, time_range
 from dpprof.record.figures.figures import Figures
 from dpprof.record.figures.ledger import UNTRACKED
 from dpprof.record.figures.names import Metric, memory_metrics, metrics, named, plan_metrics
@@ -70,6 +70,12 @@ class Result:
         """Figures of its record; None without one, or if its first pass did not finish."""
         stands = self.record is not None and self.record.headline_finished
         return Figures.of(self.record) if self.record is not None and stands else None
+
+    @property
+    def bound(self) -> Bound | None:
+        """Shares of an estimate's step by what bounds it; None where they are not predicted."""
+        estimate = self.figures.estimate if self.figures is not None else None
+        return estimate.bound if estimate is not None else None
 
     @cached_property
     def named(self) -> list[Metric]:
