@@ -81,7 +81,7 @@ def _remedies(steps: list[PredictedStep], larger: str, fastest: PredictedStep | 
     if told := [text for step in steps if (text := _tensor_by_tensor(step))]:
         yield (
             "Clip, add noise and update by multi-tensor functions (`torch._foreach_add_`) or on one flat "
-            f"buffer. Tensor by tensor, they take much of the host's time: {listed(told, _LISTED)}."
+            f"buffer. Tensor by tensor, these phases take much of the host's time: {listed(told, _LISTED)}."
         )
     if any(step.config.world_size == 1 for step in steps):
         yield _GRAPH.format("" if all(step.is_private for step in steps) else _COMPILED)

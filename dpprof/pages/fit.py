@@ -39,7 +39,7 @@ def page(name: str, answers: Sequence[of_fit.Answer], fit: FitConfig) -> Documen
     sizes = table("", [(heading, shown) for heading, shown, _ in columns], cells, name="sizes")
     waits = told(of_fit.waits(answers))
     notes = Points([*of_fit.explained(first, fit, found)])
-    return Document(f"{name}: fit", [*answer, sizes, *failures, *waits, notes])
+    return Document(f"{name}: fit", [*answer, sizes, *failures, notes, *waits])
 
 
 def _columns(is_poisson: bool, size: str, fit: FitConfig, found: Sequence[dict[str, Any]]) -> list[_Column]:

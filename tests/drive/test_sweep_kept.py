@@ -14,7 +14,7 @@ from dpprof.config.flat import from_flat
 from dpprof.drive.campaign import Planned, run_campaign
 from dpprof.drive.sweep import Sweep, reusable_results
 from dpprof.pages.run_reports import write_run_reports
-from dpprof.record.figures.results import Result
+from dpprof.record.figures.results import Result, describe, read_result
 from dpprof.record.record import Failure, FailureKind, PassOutcome, PassStatus
 from dpprof.tracking.tracker import Tracker
 
@@ -87,7 +87,12 @@ def test_they_are_no_runs_but_the_verdict_tells_them_and_only_what_failed_is_est
         assert not [*folder.path.glob("*.html"), *folder.path.glob("*.png"), *folder.path.glob("*peak*")]
     runs = runs_of(mlflow_store)
     assert set(runs) == {"mine", *sweep.experiments}
-    (told,) = (finding for finding in known(sweep.reports).data.findings if finding.topic == "Estimate")
+    told, waits = (
+        next(finding for finding in known(sweep.reports).data.findings if finding.topic == topic)
+        for topic in ("Estimate", "Launch-bound")
+    )
+    assert "the GPU is predicted to wait more than half of the step for the host" in waits.text
+    assert "is launch-bound: the GPU waits " in describe(read_result(kept[0]))
     assert "on H100 (79.1 GiB), batch 2, sequence 8, estimates say: start with" in told.text
     assert told.text in sweep.folder.summary_markdown.read_text(encoding="utf-8")
     assert told.text in runs["mine"].data.tags["mlflow.note.content"]

@@ -191,9 +191,9 @@ def waits(plan: PlanData) -> Finding | None:
     larger = ""
     if one.physical_batch < round_batch(one.largest) and one.step.basis != MEASURED:
         larger = (
-            f"Take a larger logical batch, which has other noise: a device holds "
-            f"{at_least(one.largest, one.is_at_least)} samples at once, and a step draws no more than "
-            f"{one.physical_batch:,}."
+            "Take a larger logical batch, whose noise and steps differ: a device holds "
+            f"{at_least(one.largest, one.is_at_least)} samples at once, and hardly any step gives it more "
+            f"than {one.physical_batch:,}."
         )
     config, _ = plan.prediction(one)
     return launch_bound([PredictedStep(config, plan.bound)], larger=larger)

@@ -33,12 +33,13 @@ def verdict(comparison: Comparison, foreseen: Comparison | None = None) -> list[
     estimates = [cell for cell in unpaired.cells if cell.is_estimate]
     measured = [cell for cell in unpaired.cells if not cell.is_estimate]
     found = _about_trainers(Comparison(comparison.name, measured or estimates))
-    waiting = waits(Comparison(comparison.name, estimates))
-    about_estimates = _known(waiting, *fits(comparison), estimated(comparison))
+    about_estimates = _known(*fits(comparison), estimated(comparison))
     if not found and not about_estimates:
         found = [Finding(NO_VERDICT, _why_none(unpaired))]
-    advised = advise(Comparison(comparison.name, estimates))
-    advised += advise(foreseen, is_of_larger=True) if foreseen is not None else []
+    predicted = Comparison(comparison.name, estimates)
+    advised = [*advise(predicted), *_known(waits(predicted))]
+    if foreseen is not None:
+        advised += [*advise(foreseen, is_of_larger=True), *_known(waits(foreseen))]
     found += _known(communications(comparison))
     at = int(bool(found) and found[0].topic in (USE, NO_VERDICT))
     found[at:at] = [*advised, *about_estimates]
