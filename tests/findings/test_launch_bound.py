@@ -1,6 +1,7 @@
 """Which steps are launch-bound, and what helps them: in a verdict, a fit, a plan and an advice."""
 
 import dataclasses
+import json
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from dpprof.config.changes import LEARNED, Change
 from dpprof.config.entry_points import AdviceConfig, FitConfig, PlanConfig
 from dpprof.findings.advice import answer as of_advice
 from dpprof.findings.advice.weighing import LogicalCost, Weighed, Weighing
+from dpprof.findings.comparison.comparison import Comparison
 from dpprof.findings.fit import Answer
 from dpprof.findings.launch_bound import PredictedStep, launch_bound
 from dpprof.findings.plan import answer as of_plan
@@ -134,13 +136,21 @@ def test_a_verdict_has_the_place_with_the_longest_wait() -> None:
     assert LARGER in told(of, "Launch-bound")
     of = comparison(waiting(), waiting(batch_size=2), waiting(batch_size=3))
     assert ", and likewise at 2 other places, the GPU is predicted" in told(of, "Launch-bound")
-    lacking = {"device_memory_gib": 0.1}
-    assert LARGER not in told(comparison(waiting(**lacking), waiting(GHOST, **lacking)), "Launch-bound")
+    lacking = [waiting(trainer, device_memory_gib=0.1) for trainer in (FLAT, GHOST)]
+    assert LARGER not in told(comparison(*lacking), "Launch-bound")
 
 
 def test_a_verdict_of_steps_that_compute_or_have_no_times_of_phases_says_nothing() -> None:
     assert told(comparison(working(), working(GHOST)), "Launch-bound") == ""
     assert told(comparison(estimate(), estimate(GHOST)), "Launch-bound") == ""
+
+
+def test_an_exported_comparison_says_as_much() -> None:
+    of = comparison(waiting(), waiting(GHOST))
+    assert (
+        told(Comparison.from_data(json.loads(of.to_json())), "Launch-bound") == told(of, "Launch-bound") != ""
+    )
+    assert "bound" not in json.loads(comparison(estimate()).to_json())["cells"][0]["runs"][0]
 
 
 def in_all_media(document: Document) -> str:

@@ -151,7 +151,11 @@ class Comparison:
 
     def to_json(self) -> str:
         """Return the text of `summary.json`."""
-        return json.dumps({"schema_version": SCHEMA_VERSION} | dataclasses.asdict(self), indent=1)
+        data = {"schema_version": SCHEMA_VERSION} | dataclasses.asdict(self)
+        for run in (run for cell in data["cells"] for run in cell["runs"]):
+            if run["bound"] is None:  # most runs are no estimates for a GPU
+                del run["bound"]
+        return json.dumps(data, indent=1)
 
     @classmethod
     def from_data(cls, data: Any) -> Self:
