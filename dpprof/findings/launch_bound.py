@@ -67,9 +67,10 @@ def launch_bound(
     shares = [f"{100 * step.bound.host:.0f} % with {step.issued}" for step in found]
     text = (
         f"{where}the GPU is predicted to wait more than half of the step for the host to issue operators: "
-        f"{listed(shares, _LISTED)}. What helps:"
+        f"{listed(shares, _LISTED)}."
     )
-    return Finding("Launch-bound", text[0].upper() + text[1:], list(_remedies(found, larger, fastest)))
+    points = list(_remedies(found, larger, fastest))
+    return Finding("Launch-bound", text[0].upper() + text[1:] + " What helps:" * bool(points), points)
 
 
 def _remedies(steps: list[PredictedStep], larger: str, fastest: PredictedStep | None) -> Iterator[str]:

@@ -103,6 +103,7 @@ def test_graphs_are_of_one_rank_and_compiled_without_privacy_alone() -> None:
     alone = launch_bound([ranks._replace(config=config)])
     assert alone is not None
     assert alone.points == []
+    assert alone.text.endswith(" with flat (104 operators).")
     for trainer, is_said in ((FLAT, False), (STANDARD, True)):
         found = launch_bound([step(trainer)])
         assert found is not None

@@ -65,7 +65,7 @@ class LogicalCost:
             moved=whole.moved_in_step.num_bytes,
             seconds=step and step.seconds,
             folders=tuple(result.folder.path for result in estimates),
-            bound=Bound.of(whole),
+            bound=Bound.of(whole, step),
         )
 
     def saves(self, other: Self) -> bool:

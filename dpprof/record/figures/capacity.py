@@ -182,14 +182,14 @@ class Bound(NamedTuple):
     phases: Mapping[str, PhaseTime]
 
     @classmethod
-    def of(cls, ledger: LedgerResult) -> "Bound | None":
-        """Return the shares of a step on a GPU; None where they are not predicted."""
+    def of(cls, ledger: LedgerResult, step: TimeRange | None) -> "Bound | None":
+        """Return the shares of a step on a GPU, which ranks' sending may lengthen; None if not predicted."""
         phases = ledger.phase_s.values()
-        seconds, operators = sum(each.seconds for each in phases), sum(each.operators for each in phases)
-        if not seconds or not operators:
+        alone, operators = sum(each.seconds for each in phases), sum(each.operators for each in phases)
+        if not alone or not operators or step is None:
             return None
         within = ledger.moved(by=lambda row: row.phase is not None).get(True, Moved())
-        waiting = max(0.0, seconds - within.predicted_s)
+        waiting, seconds = max(0.0, alone - within.predicted_s), step.seconds
         moving = within.predicted_s - within.arithmetic_s
         shares = (moving / seconds, within.arithmetic_s / seconds, waiting / seconds)
         return cls(*shares, operators, ledger.phase_s)
@@ -346,6 +346,7 @@ class EstimateFigures:
         added = _added(config, ledger)
         in_doubt, limit, rate = doubt_bytes(ledger), capacity_bytes(config), link_of(config)
         sent = sum(row.sent for row in ledger.collectives)
+        predicted = predicted_s(config, ledger)
         return cls(
             added_mib={name: mib(num_bytes) for name, num_bytes in added.items()},
             doubts_mib={d.name: mib(d.num_bytes) for d in ledger.doubts if d.num_bytes is not None},
@@ -356,8 +357,8 @@ class EstimateFigures:
             fits=fits(config, ledger),
             floor_s=floor_s(config, ledger, record.weights_dtype),
             communication_s=sent / (rate * 1e9) if rate and ledger.collectives else None,
-            predicted_s=predicted_s(config, ledger),
-            bound=Bound.of(ledger),
+            predicted_s=predicted,
+            bound=Bound.of(ledger, step_of(predicted)),
         )
 
 

@@ -7,7 +7,7 @@ from example_runs import known
 from dpprof.config.devices import BLOCK_BYTES, DEVICES
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.record.figures import capacity
-from dpprof.record.figures.capacity import Bound, round_batch
+from dpprof.record.figures.capacity import Bound, TimeRange, round_batch
 from dpprof.record.ledger import (
     CollectiveRow,
     Doubt,
@@ -178,19 +178,21 @@ def test_a_step_is_bound_by_what_takes_its_time() -> None:
         "forward": PhaseTime(2, 1, 3, operators=10),
         "noise": PhaseTime(6, 4, 9, operators=1_200),
     }
-    assert known(Bound.of(found))[:4] == (1.5 / 8, 1.5 / 8, 5 / 8, 1_210)
-    assert known(Bound.of(found)).words == (
+    step = TimeRange(8, 5, 12)
+    assert known(Bound.of(found, step))[:4] == (1.5 / 8, 1.5 / 8, 5 / 8, 1_210)
+    assert known(Bound.of(found, step)).words == (
         "is launch-bound: the GPU waits 62 % of it for the host to issue 1,210 operators"
     )
+    assert known(Bound.of(found, TimeRange(20, 5, 30)))[:3] == (1.5 / 20, 1.5 / 20, 5 / 20), "ranks send"
     found.phase_s["noise"].seconds = 2
-    assert known(Bound.of(found)).words == ""
+    assert known(Bound.of(found, TimeRange(4, 2, 6))).words == ""
 
 
 def test_a_processor_and_an_older_ledger_tell_of_no_bound() -> None:
     found = ledger(taking(2, "forward", host_s=4))
-    assert Bound.of(found) is None
+    assert Bound.of(found, None) is None
     found.phase_s = {"forward": PhaseTime(2, 1, 3)}
-    assert Bound.of(found) is None, "no operator was issued"
+    assert Bound.of(found, TimeRange(2, 1, 3)) is None, "no operator was issued"
 
 
 # In folders of 0.3.
