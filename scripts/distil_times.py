@@ -3,9 +3,11 @@
     python scripts/distil_times.py DATA_FOLDER
 
 DATA_FOLDER has `gemm_fp32.csv` and `rowwise_fp32.csv` (NeuSight), `gemm_bf16.csv` and `nccl_half.csv`
-(AIConfigurator). One table for each GPU goes to `dpprof/config/times/`, and one for `any GPU`, whose times
-are those of all of them, scaled to one TFLOP/s and one GB/s. Points are thinned: of each kind those that lie
-farthest from all that are kept.
+(AIConfigurator), and `DeepBench_NV_V100.xlsx`, that of the P100 and that of the T4 (DeepBench, results/train);
+reading these needs openpyxl. One table for each GPU goes to `dpprof/config/times/`, and one for `any GPU`, whose
+times are those of all of them, scaled to one TFLOP/s and one GB/s. It has no convolutions, as GPUs with matrix
+units for fp32 have other kernels than these three. Points are thinned: of each kind those that lie farthest from
+all that are kept.
 """
 
 import csv
@@ -26,8 +28,13 @@ NEUSIGHT = (
     "NeuSight (Lee, Phanishayee, Mahajan, ASPLOS 2025), MIT licence, github.com/sitar-lab/NeuSight 6945927"
 )
 AICONFIGURATOR = "AIConfigurator (NVIDIA), Apache-2.0, github.com/ai-dynamo/aiconfigurator 095f58a"
+DEEPBENCH = (
+    "DeepBench (Baidu), Apache-2.0, github.com/baidu-research/DeepBench da81ba7, results/train: cuDNN 7.6 on a "
+    "V100 of a DGX-1 and on a T4, cuDNN 6 on a P100"
+)
 VERSIONS = {"float32": "torch 2.1, CUDA 12.1"}
-TO_KEEP = {"product": 400, "elementwise": 24, "softmax": 48, "layer_norm": 48}
+CONVOLUTIONS = ("convolution", "convolution_of_inputs", "convolution_of_weights")
+TO_KEEP = {"product": 400, "elementwise": 24, "softmax": 48, "layer_norm": 48} | dict.fromkeys(CONVOLUTIONS, 100)
 # Names in the sources: ours, and the data sheet's TFLOP/s in fp32 and bf16, and GB/s.
 GPUS: dict[str, tuple[str, float, float | None, float]] = {
     "NVIDIA H100 80GB HBM3": ("H100", 67, 989, 3350),
@@ -44,6 +51,7 @@ GPUS: dict[str, tuple[str, float, float | None, float]] = {
 }
 # NeuSight's names of operators, and how many tensors each reads and writes; a `u` takes one operand.
 OPERANDS = {"add": 3, "mul": 3, "div": 3, "addu": 2, "mulu": 2, "divu": 2, "tanh": 2, "relu": 2, "gelu": 2}
+DEEPBENCH_GPUS = {"V100": "Tesla V100-PCIE-32GB", "P100": "Tesla P100-PCIE-16GB", "T4": "Tesla T4"}
 ROWWISE = {"softmax": ("softmax", 2), "ln": ("layer_norm", 2)}
 ANY = "any GPU"
 Points = dict[tuple[str, str], list[list[float]]]
@@ -79,6 +87,9 @@ def measured(folder: Path) -> Iterator[tuple[str, str, str, list[float]]]:
         elif row["op"] in ROWWISE:
             kind, times = ROWWISE[row["op"]]
             yield row["device"], kind, "float32", [rows, columns, 4 * rows * columns * times, 0, us]
+    for name, gpu in DEEPBENCH_GPUS.items():
+        for kind, point in convolutions(folder / f"DeepBench_NV_{name}.xlsx"):
+            yield gpu, kind, "float32", point
 
 
 def product(row: dict[str, str], batch: str, itemsize: int) -> list[float]:
@@ -86,6 +97,36 @@ def product(row: dict[str, str], batch: str, itemsize: int) -> list[float]:
     b, m, n, k = (float(each) for each in (batch, row["m"], row["n"], row["k"]))
     num_bytes = itemsize * b * (m * k + k * n + m * n)
     return [b, m, n, k, num_bytes, 2 * b * m * n * k, 1e3 * float(row["ms"])]
+
+
+def convolutions(path: Path) -> Iterator[tuple[str, list[float]]]:
+    """Yield the kinds and points of a workbook's convolutions in fp32: forward, and backward for each gradient.
+
+    Backward is given the gradient, the inputs and the weights, whichever it makes.
+    """
+    from openpyxl import load_workbook
+
+    rows = load_workbook(path, data_only=True)["Results FP32"].iter_rows(values_only=True)
+    names: dict[str, int] = {}
+    for row in rows:
+        if "wrt Parameters (msec)" in row:
+            names = {str(name).split()[0]: place for place, name in enumerate(row) if name}
+            first = row.index("Forward (msec)")
+        elif names and not isinstance(row[names["W"]], int):
+            if any(row):
+                return
+        elif names:
+            width, height, inputs, batch, outputs, across, down, columns, lines = (
+                row[names[name]] for name in ("W", "H", "C", "N", "K", "S", "R", "P", "Q")
+            )
+            area, positions = across * down, batch * columns * lines
+            given, weights = inputs * batch * width * height, inputs * outputs * area
+            made = outputs * positions
+            moved = (given + weights + made, 2 * given + weights + made, given + 2 * weights + made)
+            for kind, num, ms in zip(CONVOLUTIONS, moved, row[first : first + 3], strict=True):
+                if isinstance(ms, int | float):
+                    flops = 2 * made * inputs * area
+                    yield kind, [area, positions, outputs, inputs, 4 * num, flops, 1e3 * ms]
 
 
 def collectives(folder: Path, gpu: str) -> list[dict[str, Any]]:
@@ -120,6 +161,8 @@ def table(gpu: str, points: Points, communication: list[dict[str, Any]]) -> dict
 def operators(kind: str, dtype: str, points: list[list[float]], spread: float = 0.0) -> dict[str, Any]:
     """One kind's entry."""
     source = NEUSIGHT if dtype == "float32" else AICONFIGURATOR
+    if kind in CONVOLUTIONS:
+        source = DEEPBENCH
     kept = rounded(thinned(points, TO_KEEP[kind]))
     return {"kind": kind, "dtype": dtype, "source": source, "spread": round(spread, 3), "points": kept}
 
@@ -138,7 +181,7 @@ def thinned(points: list[list[float]], number: int) -> list[list[float]]:
 def pooled(found: dict[str, Points]) -> dict[str, Any]:
     """The table of any GPU: with times as on one of 1 TFLOP/s and 1 GB/s per TFLOP/s of its balance."""
     entries = []
-    for key in sorted({key for points in found.values() for key in points}):
+    for key in sorted({key for points in found.values() for key in points if key[0] not in CONVOLUTIONS}):
         scaled = {
             gpu: [nominal(gpu, key[1], p) for p in points[key]]
             for gpu, points in found.items()
@@ -160,23 +203,23 @@ def pooled(found: dict[str, Points]) -> dict[str, Any]:
 def nominal(gpu: str, dtype: str, point: list[float]) -> list[float]:
     """A point with the time that its efficiency would give at 1 TFLOP/s and 1 GB/s."""
     *sizes, num_bytes, flops, us = point
-    efficiency = least_us(gpu, dtype, num_bytes, flops) / us
-    return [*sizes, num_bytes, flops, max(num_bytes / 1e3, flops / 1e6) / efficiency]
+    efficiency = serial_us(gpu, dtype, num_bytes, flops) / us
+    return [*sizes, num_bytes, flops, (num_bytes / 1e3 + flops / 1e6) / efficiency]
 
 
-def least_us(gpu: str, dtype: str, num_bytes: float, flops: float) -> float:
-    """The roofline's microseconds."""
+def serial_us(gpu: str, dtype: str, num_bytes: float, flops: float) -> float:
+    """The microseconds of moving the bytes, then computing the FLOPs."""
     _, fp32, bf16, gb_per_s = GPUS[gpu]
     rate = fp32 if dtype == "float32" else bf16
     assert rate, "measured in a type that it has"
-    return max(num_bytes / gb_per_s / 1e3, flops / rate / 1e6)
+    return num_bytes / gb_per_s / 1e3 + flops / rate / 1e6
 
 
 def spread_between(scaled: dict[str, list[list[float]]]) -> float:
     """How far GPUs lie apart: the largest relative distance of a GPU's median efficiency from all others'."""
 
     def efficiency(points: Sequence[list[float]]) -> float:
-        return statistics.median(max(p[-3] / 1e3, p[-2] / 1e6) / p[-1] for p in points)
+        return statistics.median((p[-3] / 1e3 + p[-2] / 1e6) / p[-1] for p in points)
 
     medians = {gpu: efficiency(points) for gpu, points in scaled.items()}
     if len(medians) < 2:

@@ -6,6 +6,7 @@ from functools import cache
 # Endings of a convolution's backward that makes one gradient alone, by whether it makes each.
 ENDS = {(True, False): "_of_inputs", (False, True): "_of_weights"}
 PRODUCT, CONVOLUTION, ATTENTION = "product", "convolution", "attention"
+BOTH_GRADIENTS = f"{CONVOLUTION}_backward"
 ELEMENTWISE, IN_PLACE, TRANSPOSE = "elementwise", "in_place", "transpose"
 # The first pattern that matches an operator's bare name, or that without underscores, decides.
 _KINDS = [
@@ -13,7 +14,7 @@ _KINDS = [
     for kind, pattern in (
         (PRODUCT, r"mm|addmm|bmm|baddbmm"),
         *((CONVOLUTION + end, rf"\w*convolution\w*backward\w*{end}") for end in ENDS.values()),
-        (f"{CONVOLUTION}_backward", r"\w*convolution\w*backward\w*"),
+        (BOTH_GRADIENTS, r"\w*convolution\w*backward\w*"),
         (CONVOLUTION, r"\w*convolution\w*"),
         (f"{ATTENTION}_backward", r"scaled_dot_product\w*backward"),
         (ATTENTION, r"scaled_dot_product\w*"),
@@ -43,8 +44,8 @@ LIGHT = frozenset((ELEMENTWISE, IN_PLACE, TRANSPOSE, "transcendental", "zeros", 
 # Kinds without times of their own are taken to run as these do: an assumption.
 STAND_IN = {
     CONVOLUTION: PRODUCT,
-    f"{CONVOLUTION}_backward": CONVOLUTION,
-    **{CONVOLUTION + end: f"{CONVOLUTION}_backward" for end in ENDS.values()},
+    BOTH_GRADIENTS: CONVOLUTION,
+    **{CONVOLUTION + end: BOTH_GRADIENTS for end in ENDS.values()},
     ATTENTION: PRODUCT,
     f"{ATTENTION}_backward": ATTENTION,
     "log_softmax_backward": "softmax_backward",

@@ -218,11 +218,13 @@ class Ledger(TorchDispatchMode):
             if func._overloadpacket in PRODUCTS:
                 self.modules.note_product()
                 row.fp32_flops += num_flops * (args[0].dtype is torch.float32)
+            cached = 0
+            if self._cache is not None and (read or written):
+                cached = read + written - self._cache.traffic(self.storages, tensors, read, written)
+                row.cached += cached
             if self.predictor is not None:
                 given = (*args, *kwargs.values())
-                self.predictor.add(call_of(name, given, read + written, num_flops), row)
-            if self._cache is not None and (read or written):
-                row.cached += read + written - self._cache.traffic(self.storages, tensors, read, written)
+                self.predictor.add(call_of(name, given, read + written, num_flops), row, cached)
 
     def _count_collective(self, collective: str, args: tuple[Any, ...], result: Any) -> None:
         """Count a collective, and label its otherwise unlabelled arguments as communication buffers."""

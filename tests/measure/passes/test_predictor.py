@@ -23,8 +23,13 @@ from dpprof.measure.passes.predictor import (
 from dpprof.record.ledger import CollectiveRow, TrafficRow
 from dpprof.vocabulary.operator_kinds import STAND_IN, kind_of
 
-# One TFLOP/s and one GB/s: a product of 1e9 FLOPs takes at least a millisecond.
+# At one TFLOP/s and one GB/s.
 SIDES = (100, 200, 400, 800)
+
+
+def serial_s(side: int = 200, tflops: float = 1.0, gb_per_s: float = 1.0) -> float:
+    """Seconds to move a product's matrices, then to multiply."""
+    return 12e-9 * side**2 / gb_per_s + 2e-12 * side**3 / tflops
 
 
 def product(side: int, us: float) -> list[float]:
@@ -32,8 +37,8 @@ def product(side: int, us: float) -> list[float]:
 
 
 def table(**changes: object) -> DeviceTimes:
-    """Products that reach half of the roofline, and elementwise operators that reach all of it."""
-    products = [product(side, 2 * max(12e-3 * side**2, 2e-6 * side**3)) for side in SIDES]
+    """Products that take twice their serial time, and elementwise operators at the memory's rate."""
+    products = [product(side, 2e6 * serial_s(side)) for side in SIDES]
     elements = [[1000.0 * 4**power, 1000 * 4**power, 0, 4**power] for power in range(6)]
     operators = [
         OperatorTimes("product", "float32", "here", products),
@@ -58,8 +63,7 @@ def predicted(predictor: Predictor, *calls: OperatorCall) -> TrafficRow:
 
 def test_a_measured_size_takes_as_long_as_it_took_and_calls_add_up() -> None:
     row = predicted(Predictor(table()), call(), call())
-    least_s = max(12e-9 * 200**2, 2e-12 * 200**3)
-    assert row.predicted_s == pytest.approx(2 * 2 * least_s)
+    assert row.predicted_s == pytest.approx(2 * 2 * serial_s())
     assert row.least_s <= row.predicted_s <= row.most_s
 
 
@@ -153,11 +157,10 @@ def convolution(name: str = "aten::convolution") -> OperatorCall:
 
 
 def with_tf32(**changes: object) -> DeviceTimes:
-    """The same table, where products and convolutions in TF32 take a tenth and a hundredth."""
+    """The same table, where products in TF32 compute 20 times as fast, and convolutions take a hundredth."""
     times = table(**changes)
-    products = times.operators[0]
-    points = [[*point[:-1], point[-1] / 10] for point in products.points]
-    in_tf32 = [replace(products, dtype="tf32", points=points)]
+    points = [product(side, 2e6 * serial_s(side, 20)) for side in SIDES]
+    in_tf32 = [replace(times.operators[0], dtype="tf32", points=points)]
     for dtype, us in (("float32", 1000.0), ("tf32", 10.0)):
         in_tf32.append(
             OperatorTimes("convolution", dtype, "here", [[9, 128, 16, 8, 480_000, 16_000_000, us]])
@@ -166,7 +169,7 @@ def with_tf32(**changes: object) -> DeviceTimes:
 
 
 def test_products_and_convolutions_are_looked_up_in_tf32_where_torch_allows_each() -> None:
-    fp32, tf32 = 2 * max(12e-9 * 200**2, 2e-12 * 200**3), 0.2 * max(12e-9 * 200**2, 2e-12 * 200**3)
+    fp32, tf32 = 2 * serial_s(), 2 * serial_s(tflops=20)
     for products, convolutions in ((False, False), (True, False), (False, True), (True, True)):
         with allowing(products=products, convolutions=convolutions):
             predictor = Predictor(with_tf32())
@@ -186,9 +189,9 @@ def test_products_and_convolutions_are_looked_up_in_tf32_where_torch_allows_each
 def test_a_switch_that_changes_later_counts_from_then_on() -> None:
     predictor = Predictor(with_tf32())
     with allowing(products=False, convolutions=False):
-        before = predicted(predictor, call()).predicted_s
+        assert predicted(predictor, call()).predicted_s == pytest.approx(2 * serial_s())
     with allowing(products=True, convolutions=False):
-        assert predicted(predictor, call()).predicted_s == pytest.approx(before / 10)
+        assert predicted(predictor, call()).predicted_s == pytest.approx(2 * serial_s(tflops=20))
 
 
 @pytest.mark.parametrize(
@@ -227,8 +230,10 @@ def test_without_times_in_tf32_a_product_is_as_efficient_as_in_bf16_and_that_is_
             assert len(said) == 1
             assert said[0].startswith("product as in bfloat16")
     in_tf32, in_bf16, in_fp32 = found
+    gb_per_s = DEVICES[target].bandwidth_gb_per_s
+    slower = serial_s(8192, tflops, gb_per_s) / serial_s(8192, 2 * tflops, gb_per_s)
     assert 2e-12 * 8192**3 / tflops < in_tf32.predicted_s < in_fp32.predicted_s
-    assert in_tf32.predicted_s == pytest.approx(2 * in_bf16.predicted_s, rel=1e-6)
+    assert in_tf32.predicted_s == pytest.approx(slower * in_bf16.predicted_s, rel=1e-6)
     assert in_tf32.most_s / in_tf32.predicted_s >= math.exp(0.3)
 
 
@@ -282,13 +287,13 @@ def test_other_tables_stand_in_with_the_devices_own_rates() -> None:
     predictor = Predictor(own, [other], {"float32": 2.0}, 2.0)
     row = predicted(predictor, call())
     assert list(predictor.assumed) == ["product as on another GPU"]
-    assert row.predicted_s == pytest.approx(max(12e-9 * 200**2, 2e-12 * 200**3)), "twice as fast"
+    assert row.predicted_s == pytest.approx(serial_s()), "twice as fast"
 
 
 def test_a_form_that_is_not_known_goes_by_bytes_and_flops() -> None:
     predictor = Predictor(table())
     row = predicted(predictor, call(shapes=((4,),)))
-    assert row.predicted_s == pytest.approx(12e-9 * 200**2)
+    assert row.predicted_s == pytest.approx(serial_s())
     assert list(predictor.assumed) == ["product by bytes and FLOPs"]
 
 
