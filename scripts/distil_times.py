@@ -3,11 +3,13 @@
     python scripts/distil_times.py DATA_FOLDER
 
 DATA_FOLDER has `gemm_fp32.csv` and `rowwise_fp32.csv` (NeuSight), `gemm_bf16.csv` and `nccl_half.csv`
-(AIConfigurator), and `DeepBench_NV_V100.xlsx`, that of the P100 and that of the T4 (DeepBench, results/train);
-reading these needs openpyxl. One table for each GPU goes to `dpprof/config/times/`, and one for `any GPU`, whose
-times are those of all of them, scaled to one TFLOP/s and one GB/s. It has no convolutions, as GPUs with matrix
-units for fp32 have other kernels than these three. Points are thinned: of each kind those that lie farthest from
-all that are kept.
+(AIConfigurator), and `DeepBench_NV_V100.xlsx`, that of the P100 and that of the T4 (DeepBench,
+results/train), which openpyxl reads.
+
+One table for each GPU goes to `dpprof/config/times/`, and one for `any GPU`, whose times are those of all of
+them, scaled to one TFLOP/s and one GB/s. It has no convolutions, as GPUs with matrix units for fp32 have
+other kernels than these three. Points are thinned: of each kind those that lie farthest from all that are
+kept.
 """
 
 import csv
@@ -29,12 +31,14 @@ NEUSIGHT = (
 )
 AICONFIGURATOR = "AIConfigurator (NVIDIA), Apache-2.0, github.com/ai-dynamo/aiconfigurator 095f58a"
 DEEPBENCH = (
-    "DeepBench (Baidu), Apache-2.0, github.com/baidu-research/DeepBench da81ba7, results/train: cuDNN 7.6 on a "
-    "V100 of a DGX-1 and on a T4, cuDNN 6 on a P100"
+    "DeepBench (Baidu), Apache-2.0, github.com/baidu-research/DeepBench da81ba7, results/train: cuDNN 7.6 on "
+    "a V100 of a DGX-1 and on a T4, cuDNN 6 on a P100"
 )
 VERSIONS = {"float32": "torch 2.1, CUDA 12.1"}
 CONVOLUTIONS = ("convolution", "convolution_of_inputs", "convolution_of_weights")
-TO_KEEP = {"product": 400, "elementwise": 24, "softmax": 48, "layer_norm": 48} | dict.fromkeys(CONVOLUTIONS, 100)
+TO_KEEP = {"product": 400, "elementwise": 24, "softmax": 48, "layer_norm": 48} | dict.fromkeys(
+    CONVOLUTIONS, 100
+)
 # Names in the sources: ours, and the data sheet's TFLOP/s in fp32 and bf16, and GB/s.
 GPUS: dict[str, tuple[str, float, float | None, float]] = {
     "NVIDIA H100 80GB HBM3": ("H100", 67, 989, 3350),
@@ -100,7 +104,7 @@ def product(row: dict[str, str], batch: str, itemsize: int) -> list[float]:
 
 
 def convolutions(path: Path) -> Iterator[tuple[str, list[float]]]:
-    """Yield the kinds and points of a workbook's convolutions in fp32: forward, and backward for each gradient.
+    """Yield kinds and points of a workbook's convolutions in fp32: forward, and backward for each gradient.
 
     Backward is given the gradient, the inputs and the weights, whichever it makes.
     """

@@ -45,7 +45,8 @@ from dpprof.measure.passes.machine import (
     matmul_flop_per_s,
     wait,
 )
-from dpprof.measure.passes.predictor import OperatorCall, Predictor, sizes_of
+from dpprof.measure.passes.operator_call import OperatorCall, sizes_of
+from dpprof.measure.passes.predictor import Predictor
 from dpprof.measure.passes.traffic import tensors_in
 from dpprof.measure.rank import rank_of
 from dpprof.measure.ranks import Ranks

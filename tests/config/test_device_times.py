@@ -21,7 +21,8 @@ from dpprof.config.devices import DEVICES
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.flat import from_flat, parse_experiment, to_flat
 from dpprof.errors import ConfigError, DpprofError
-from dpprof.measure.passes.predictor import OperatorCall, Predictor
+from dpprof.measure.passes.operator_call import OperatorCall
+from dpprof.measure.passes.predictor import Predictor
 from dpprof.record.figures.capacity import capacity_bytes, device_of
 from dpprof.record.ledger import TrafficRow
 from dpprof.vocabulary.units import GIB

@@ -15,7 +15,8 @@ from dpprof.errors import DpprofError
 from dpprof.measure import calibration
 from dpprof.measure.calibration import computing_in, ledger_call, measure, seconds_of, write_times
 from dpprof.measure.calibration_cases import Case, cases
-from dpprof.measure.passes.predictor import OperatorCall, Predictor, as_computed
+from dpprof.measure.passes.operator_call import OperatorCall, as_computed
+from dpprof.measure.passes.predictor import Predictor
 from dpprof.vocabulary.operator_kinds import kind_of
 
 CONVOLUTIONS = ("convolution", "convolution_backward", "convolution_of_inputs", "convolution_of_weights")

@@ -24,7 +24,8 @@ from dpprof.measure.observe import Observer
 from dpprof.measure.passes.account import Account
 from dpprof.measure.passes.accumulation import is_in_place, references_of_last
 from dpprof.measure.passes.modules import ModuleCalls
-from dpprof.measure.passes.predictor import Predictor, call_of
+from dpprof.measure.passes.operator_call import call_of
+from dpprof.measure.passes.predictor import Predictor
 from dpprof.measure.passes.storages import Storages
 from dpprof.measure.passes.traffic import PRODUCTS, Cache, bytes_moved, flops, footprint, operands, tensors_in
 from dpprof.measure.passes.transforms import Transforms

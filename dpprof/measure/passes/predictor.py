@@ -1,38 +1,33 @@
 """Predicts the time of a step on a device from its operators' sizes and a table of measured times.
 
 An operator takes its serial time (moving its bytes, then computing its FLOPs, at the table's rates) over the
-efficiency of the nearest measured sizes of its kind. Kernels overlap the two in part; but from products with an
-inner dimension of 128 and more, those of 64 are extrapolated better by the sum than by the longer of the two on
-each of seven GPUs. Errors are cross-validated: each point
-is predicted from those further away than some distance, and the 80th percentile of the errors is the range of
-a prediction whose nearest point lies that far away. On a GPU the host issues operators meanwhile
-(`step_clock.py`); on a CPU that comes on top.
+efficiency of the nearest measured sizes of its kind. Kernels overlap the two in part. Yet the sum says better
+than the longer of them how products with an inner dimension of 64 compare to those with longer ones, on each
+of seven GPUs. What a GPU's last cache still holds moves faster.
 
-TF32 is a type of numbers of its own, in which a GPU multiplies or convolves float32 if torch lets it.
+Errors are cross-validated: each point is predicted from those further away than some distance, and the 80th
+percentile of the errors is the range of a prediction whose nearest point lies that far away. On a GPU the
+host issues operators meanwhile (`step_clock.py`); on a CPU that comes on top.
 """
 
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from dpprof.config.device_times import ANY_GPU, LIKE, TYPES, DeviceTimes, OperatorTimes
 from dpprof.config.devices import DEVICES, name_of
 from dpprof.config.issue_times import IssueTimes
 from dpprof.measure.passes.machine import issue_s
+from dpprof.measure.passes.operator_call import OperatorCall, as_computed, each_gradient, sizes_of
 from dpprof.measure.passes.step_clock import StepClock
-from dpprof.measure.passes.traffic import tensors_in
 from dpprof.record.ledger import CollectiveRow, TrafficRow
 from dpprof.vocabulary.operator_kinds import (
-    ATTENTION,
     BOTH_GRADIENTS,
-    BY_ROWS,
     CONVOLUTION,
     ENDS,
     PRODUCT,
@@ -55,35 +50,20 @@ _OF_CARD = 0.11
 # Times that a GPU without matrix units for fp32 reads or writes what a convolution moves, if its tensors have
 # their channels last: cuDNN has kernels for the other order alone there, and copies each tensor.
 _COPIES = 2
-# Rate of a GPU's last cache over its memory's: 2.4 was measured on a V100, 2.2 on a P100, 4.0 on a T4 (Jia et al.,
-# arXiv:1804.06826 and 1903.07486). An A100's moves 2.5 times as many bytes in a cycle as a V100's (its white paper).
+# Rate of a GPU's last cache over its memory's: 2.4 was measured on a V100, 2.2 on a P100, 4.0 on a T4 (Jia et
+# al., arXiv:1804.06826 and 1903.07486). An A100's moves 2.5 times as many bytes in a cycle as a V100's (its
+# white paper).
 _LAST_CACHE = 2.5
 # Least time of a kernel on a GPU, assumed where a table has none.
 _LAUNCH_S = 3e-6
 Floats = npt.NDArray[np.float64]
 
 
-class OperatorCall(NamedTuple):
-    """One call of an operator, as far as its time depends on it.
-
-    `dtype` is that of its first floating tensor, or `tf32` (`as_computed`). `shapes` are those of its tensor
-    arguments, without those in lists. `is_dense` is False if the elements of one do not lie in order, as
-    after a transposition.
-    """
-
-    name: str
-    dtype: str
-    shapes: tuple[tuple[int, ...], ...]
-    is_dense: bool
-    num_bytes: int
-    flops: int
-
-
 class CallTime(NamedTuple):
     """Predicted seconds of a call, their relative error, and what they assume, if anything.
 
-    `by_arithmetic` tells if computing its FLOPs takes longer than moving its bytes. Each byte that the last cache
-    holds saves `saved_s`, in seconds, but the call takes at least `least_s`.
+    `by_arithmetic` tells if computing its FLOPs takes longer than moving its bytes. Each byte that the last
+    cache holds saves `saved_s`, in seconds, but the call takes at least `least_s`.
     """
 
     seconds: float
@@ -98,52 +78,10 @@ class CallTime(NamedTuple):
         return max(self.seconds - self.saved_s * num_bytes, min(self.seconds, self.least_s))
 
 
-def call_of(name: str, args: tuple[Any, ...], num_bytes: int, flops: int) -> OperatorCall:
-    """Describe an operator's call, given the bytes that it moves and its FLOPs."""
-    if name == "aten::convolution_backward":  # its last argument: whether to make each gradient
-        name += ENDS.get(tuple(args[-1][:2]), "")
-    given = [value for value in args if isinstance(value, Tensor)]
-    floating = (each.dtype for each in tensors_in(args) if each.is_floating_point())
-    return OperatorCall(
-        name=name,
-        dtype=str(next(floating, "")).removeprefix("torch."),
-        shapes=tuple(tuple(map(int, each.shape)) for each in given),
-        is_dense=all(each.is_contiguous() for each in given if not each.is_sparse),
-        num_bytes=num_bytes,
-        flops=flops,
-    )
-
-
-def as_computed(call: OperatorCall) -> OperatorCall:
-    """Return a call on a GPU with the type that it computes in: `tf32` where torch now lets float32 use it.
-
-    That goes for products and convolutions. Fused attention in float32 asks for no permission: its kernel
-    always makes a product of three in TF32, which is as exact as float32.
-    """
-    if call.dtype != TYPES[FP32]:
-        return call
-    kind = kind_of(call.name, call.is_dense)
-    is_convolution = kind.startswith(CONVOLUTION)
-    if (is_convolution or kind == PRODUCT) and _allows_tf32(is_convolution=is_convolution):
-        return call._replace(dtype=TYPES[TF32])
-    return call
-
-
-def _allows_tf32(*, is_convolution: bool) -> bool:
-    try:
-        if is_convolution:
-            return torch.backends.cudnn.allow_tf32
-        return torch.get_float32_matmul_precision() != "highest"
-    except RuntimeError:  # it was set by torch's newer names, which these do not know
-        if is_convolution:
-            return bool(torch.backends.cudnn.conv.fp32_precision == TF32)  # type: ignore[attr-defined]
-        return torch.backends.cuda.matmul.fp32_precision == TF32
-
-
 class _Kind:
     """Efficiencies of one kind by the logarithms of its sizes.
 
-    Points with no more bytes than the last cache were measured with all of them in it, as each was run repeatedly.
+    Points with no more bytes than the last cache were measured with all of them in it, as each was repeated.
     """
 
     def __init__(self, times: OperatorTimes, table: DeviceTimes) -> None:
@@ -229,8 +167,8 @@ class Predictor:
     def add(self, call: OperatorCall, row: TrafficRow, cached: int = 0) -> None:
         """Add a call's time to its operator's, and run it by the clock.
 
-        The last cache holds at most `cached` of its bytes; the longest time is that without them. On a CPU, what
-        Python and autograd take comes on top.
+        The last cache holds at most `cached` of its bytes; the longest time is that without them. On a CPU,
+        what Python and autograd take comes on top.
         """
         if self._is_gpu:
             call = as_computed(call)
@@ -279,7 +217,7 @@ class Predictor:
         if kind == BOTH_GRADIENTS and (kind, asked) not in self._tables:
             ends = [CONVOLUTION + end for end in ENDS.values()]
             if all((end, asked) in self._tables for end in ends):
-                return _in_turn([self._predict(each) for each in _each_gradient(call)])
+                return _in_turn([self._predict(each) for each in each_gradient(call)])
         dtype, *others = self._types(kind, asked)
         flop_per_s = 1e12 * self._tflops.get(dtype, self._tflops["float32"])
         moving, computing = call.num_bytes / (1e9 * self._gb_per_s), call.flops / flop_per_s
@@ -312,16 +250,6 @@ class Predictor:
         return CallTime(seconds, error + own_error, assumed, by_arithmetic, saved_s, self._launch_s + on_top)
 
 
-def _each_gradient(call: OperatorCall) -> Iterator[OperatorCall]:
-    """Yield the calls that make the gradient of a convolution's inputs alone, and that of its weights."""
-    of_output, inputs, weights = (math.prod(shape) for shape in call.shapes[:3])
-    given = of_output + inputs + weights
-    share = call.num_bytes / (given + inputs + weights)
-    for end, made in zip(ENDS.values(), (inputs, weights), strict=True):
-        num_bytes = round(share * (given + made))
-        yield call._replace(name=call.name + end, num_bytes=num_bytes, flops=call.flops // 2)
-
-
 def _in_turn(times: list[CallTime]) -> CallTime:
     """Return the time of calls one after the other."""
     seconds = sum(each.seconds for each in times)
@@ -352,41 +280,3 @@ def predictor_of(target: str) -> Predictor | None:
     if others[0].gpu != ANY_GPU:
         rates |= others[0].tflops
     return Predictor(others[0], others[1:], rates, device.bandwidth_gb_per_s, target)
-
-
-def sizes_of(call: OperatorCall, kind: str) -> list[float]:
-    """Return the sizes by which a kind is looked up."""
-    if kind == PRODUCT:
-        return _product(call)
-    largest = max(call.shapes, key=math.prod, default=())
-    if kind.startswith(CONVOLUTION):
-        return _convolution(call)
-    if kind.startswith(ATTENTION):
-        *batch, positions, width = largest
-        return [math.prod(batch), positions, width]
-    if kind in BY_ROWS:
-        columns = largest[-1] if largest else 1
-        return [math.prod(largest) / max(1, columns), columns]
-    return [call.num_bytes]
-
-
-def _product(call: OperatorCall) -> list[float]:
-    kind, matrices = kind_of(call.name), [shape for shape in call.shapes if len(shape) > 1]
-    if kind == PRODUCT:
-        (*batch, rows, inner), (*_, columns) = matrices[-2:]
-        return [math.prod(batch), rows, columns, inner]
-    if kind.startswith(CONVOLUTION):
-        area, outputs, channels, inputs = _convolution(call)
-        return [1, outputs, channels, area * inputs]
-    *batch, positions, width = max(call.shapes, key=math.prod)
-    return [math.prod(batch), positions, positions, width]
-
-
-def _convolution(call: OperatorCall) -> list[float]:
-    """Return the filter's area, the output's positions in all samples, its channels, and the input's."""
-    is_backward = kind_of(call.name) != CONVOLUTION
-    first, *others = call.shapes
-    outputs, inner, *filter_sizes = others[1] if is_backward else others[0]
-    area = math.prod(filter_sizes)
-    products = math.prod(first) * inner * area if is_backward else call.flops // 2
-    return [area, products // (outputs * inner * area), outputs, inner]

@@ -8,20 +8,12 @@ from dataclasses import replace
 import pytest
 import torch
 from example_runs import known
-from torch import Tensor
 
 from dpprof.config.device_times import CollectiveTimes, DeviceTimes, OperatorTimes
 from dpprof.config.devices import DEVICES
-from dpprof.measure.passes.predictor import (
-    OperatorCall,
-    Predictor,
-    as_computed,
-    call_of,
-    predictor_of,
-    sizes_of,
-)
+from dpprof.measure.passes.operator_call import OperatorCall, as_computed
+from dpprof.measure.passes.predictor import Predictor, predictor_of
 from dpprof.record.ledger import CollectiveRow, TrafficRow
-from dpprof.vocabulary.operator_kinds import STAND_IN, kind_of
 
 # At one TFLOP/s and one GB/s.
 SIDES = (100, 200, 400, 800)
@@ -118,6 +110,84 @@ def test_the_range_is_wider_far_from_what_was_measured() -> None:
 def test_a_kernel_takes_at_least_its_launch() -> None:
     tiny = call("aten::add", num_bytes=8, flops=0)
     assert predicted(Predictor(table()), tiny).predicted_s == pytest.approx(1e-6)
+
+
+def test_an_operator_moves_its_bytes_then_computes() -> None:
+    usual = call()
+    heavier = usual._replace(flops=2 * usual.flops)
+    wider = usual._replace(num_bytes=2 * usual.num_bytes)
+    times = [predicted(Predictor(table()), each).predicted_s for each in (usual, heavier, wider)]
+    assert times[1] - times[0] == pytest.approx(2 * usual.flops / 1e12)
+    assert times[2] - times[0] == pytest.approx(2 * usual.num_bytes / 1e9)
+
+
+def test_what_the_last_cache_holds_moves_faster_but_not_in_the_longest_time() -> None:
+    each = call("aten::add", num_bytes=4_000_000, flops=0)
+    rows = []
+    for cached in (0, 2_000_000, 4_000_000):
+        row = predicted(Predictor(table()))
+        Predictor(table()).add(each, row, cached)
+        rows.append(row)
+    times = [row.predicted_s for row in rows]
+    assert times == pytest.approx([4e-3, 2e-3 + 2e-3 / 2.5, 4e-3 / 2.5])
+    assert [row.least_s / row.predicted_s for row in rows] == pytest.approx(
+        [rows[0].least_s / rows[0].predicted_s] * 3
+    )
+    assert [row.most_s for row in rows] == pytest.approx([rows[0].most_s] * 3)
+
+
+def test_the_last_cache_shortens_no_time_below_a_launch_nor_on_a_processor() -> None:
+    tiny, large = (call("aten::add", num_bytes=size, flops=0) for size in (1_500, 4_000_000))
+    for times, each in ((table(), tiny), (on_processor(), large)):
+        rows = [predicted(Predictor(times)) for _ in range(2)]
+        Predictor(times).add(each, rows[0])
+        Predictor(times).add(each, rows[1], each.num_bytes)
+        if times.device == "cpu":
+            assert rows[1].predicted_s == pytest.approx(rows[0].predicted_s)
+        else:
+            assert rows[1].predicted_s == pytest.approx(1e-6)
+
+
+def test_a_convolutions_backward_is_two_kernels_where_both_were_measured() -> None:
+    sizes = [9, 128, 16, 8]
+    ends = [
+        OperatorTimes(f"convolution{end}", "float32", "here", [[*sizes, 100_000, 1_000_000, us]])
+        for end, us in (("_of_inputs", 700.0), ("_of_weights", 300.0))
+    ]
+    times = table()
+    times = replace(times, operators=[*times.operators, *ends])
+    shapes = ((2, 16, 8, 8), (2, 8, 10, 10), (16, 8, 3, 3))
+    given, inputs, weights = 2048 + 1600 + 1152, 1600, 1152
+    both = call(
+        "aten::convolution_backward",
+        shapes=shapes,
+        num_bytes=4 * (given + inputs + weights),
+        flops=4 * 2048 * 8 * 9,
+    )
+    alone = [
+        both._replace(name=both.name + end, num_bytes=4 * (given + made), flops=both.flops // 2)
+        for end, made in (("_of_inputs", inputs), ("_of_weights", weights))
+    ]
+    with allowing(products=False, convolutions=False):
+        together, apart = Predictor(times), Predictor(times)
+        rows = predicted(together, both), predicted(apart, *alone)
+    assert rows[0].predicted_s == pytest.approx(rows[1].predicted_s)
+    assert (rows[0].least_s, rows[0].most_s) == pytest.approx((rows[1].least_s, rows[1].most_s), rel=0.05)
+    assert not together.assumed
+
+
+@pytest.mark.parametrize("target", ["V100-32GB", "P100", "T4"])
+def test_gpus_with_measured_convolutions_assume_nothing_of_them(target: str) -> None:
+    names = ("aten::convolution", "aten::convolution_backward")
+    shapes = ((64, 64, 56, 56), (64, 64, 56, 56), (64, 64, 3, 3))
+    predictor = known(predictor_of(target))
+    with allowing(products=False, convolutions=False):
+        for name in names:
+            given = shapes[1:] if name == names[0] else shapes
+            flops = 2 * 64 * 64 * 56 * 56 * 64 * 9 * (1 if name == names[0] else 2)
+            row = predicted(predictor, call(name, shapes=given, num_bytes=200_000_000, flops=flops))
+            assert row.arithmetic_s > 0
+    assert not [said for said in predictor.assumed if " as product" in said]
 
 
 @pytest.mark.parametrize(
@@ -308,52 +378,6 @@ def test_collectives_take_what_the_nearest_number_of_ranks_took() -> None:
     unknown = CollectiveRow("broadcast", "backward")
     predictor.add_collective(10, 8, unknown)
     assert unknown.predicted_s is None
-
-
-def test_sizes_are_those_of_the_products_that_an_operator_does() -> None:
-    x, w = torch.ones(2, 8, 10, 10), torch.ones(16, 8, 3, 3)
-    out = torch.nn.functional.conv2d(x, w)
-    flops = 2 * out.numel() * 8 * 9
-    forward = call_of("aten::convolution", (x, w), 0, flops)
-    masks = [True, True, True], [True, False, False], [False, True, False]
-    backward, of_x, of_w = (
-        call_of("aten::convolution_backward", (out, x, w, mask), 0, 2 * flops) for mask in masks
-    )
-    kinds = [kind_of(each.name).removeprefix("convolution_") for each in (backward, of_x, of_w)]
-    assert kinds == ["backward", "of_inputs", "of_weights"]
-    assert sizes_of(of_w, kind_of(of_w.name)) == [9, 2 * 8 * 8, 16, 8]
-    for each in (forward, backward):
-        assert sizes_of(each, "convolution") == [9, 2 * 8 * 8, 16, 8]
-        assert sizes_of(each, "product") == [1, 2 * 8 * 8, 16, 72]
-    batched = call_of("aten::bmm", (torch.ones(3, 4, 5), torch.ones(3, 5, 6)), 0, 0)
-    assert sizes_of(batched, "product") == [3, 4, 6, 5]
-    rows = call_of("aten::_softmax", (torch.ones(3, 4, 5),), 0, 0)
-    assert sizes_of(rows, "softmax") == [12, 5]
-
-
-def test_kinds_go_by_name_and_order_and_every_stand_in_ends() -> None:
-    transposed: Tensor = torch.ones(2, 3).T
-    copied = call_of("aten::clone", (transposed,), 0, 0)
-    assert kind_of(copied.name, copied.is_dense) == "transpose"
-    assert [
-        kind_of(f"aten::{name}")
-        for name in ("add", "add_", "_log_softmax", "_foreach_mul_", "relu", "new_zeros", "zero_", "copy_")
-    ] == [
-        "elementwise",
-        "in_place",
-        "log_softmax",
-        "foreach",
-        "elementwise",
-        "zeros",
-        "in_place",
-        "in_place",
-    ]
-    assert kind_of("aten::im2col") == kind_of("aten::col2im") == "unfold"
-    for kind in STAND_IN:
-        seen = [kind]
-        while seen[-1] in STAND_IN:
-            seen.append(STAND_IN[seen[-1]])
-            assert len(seen) == len(set(seen)), seen
 
 
 @pytest.mark.parametrize("target", list(DEVICES))
