@@ -108,7 +108,7 @@ def convolutions(path: Path) -> Iterator[tuple[str, list[float]]]:
 
     Backward is given the gradient, the inputs and the weights, whichever it makes.
     """
-    from openpyxl import load_workbook
+    from openpyxl import load_workbook  # type: ignore[import-untyped]
 
     rows = load_workbook(path, data_only=True)["Results FP32"].iter_rows(values_only=True)
     names: dict[str, int] = {}

@@ -1,7 +1,7 @@
 """One call of an operator, as far as its time depends on it: its name, type, shapes, bytes and FLOPs.
 
-Tables of times are read by a call's kind, its type and its sizes (`sizes_of`). TF32 is a type of numbers of its
-own, in which a GPU multiplies or convolves float32 if torch lets it.
+Tables of times are read by a call's kind, its type and its sizes (`sizes_of`). TF32 is a type of numbers of
+its own, in which a GPU multiplies or convolves float32 if torch lets it.
 """
 
 import math
