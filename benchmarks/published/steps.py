@@ -149,7 +149,11 @@ def steps_section(steps: Steps) -> Iterator[str]:
     """Yield a table's section in Markdown: a summary, all rows with the worst first, reasons, omissions."""
     table = steps.table
     yield f"## {table['title']}\n\n{table['source']} (license: {table['license']}). {table['about']}\n"
-    yield _summary(steps.rows)
+    yield _summary("figure", steps.rows, lambda row: row.figure)
+    times = [row for row in steps.rows if row.kind in (TIME, THROUGHPUT)]
+    if all("," in row.cell for row in times) and len({_model(row) for row in times}) > 1:
+        yield "Times alone, by model:\n"
+        yield _summary("model", times, _model)
     columns = ["cell", "trainer", "figure", "measured", "predicted", "range", "error", "held"]
     worst = sorted(steps.rows, key=lambda row: -abs(row.error or 0))
     yield markdown_table(columns, [row.words for row in worst], right=range(3, 7))
@@ -237,15 +241,21 @@ def _trainer(table: dict[str, Any], cell: dict[str, Any]) -> str:
     return name
 
 
-def _summary(rows: list[Row]) -> str:
-    by_figure: dict[str, list[Row]] = {}
+def _model(row: Row) -> str:
+    """Return the part of a cell's name that its cells of other sizes share."""
+    return row.cell.partition(",")[0]
+
+
+def _summary(heading: str, rows: list[Row], key: Callable[[Row], str]) -> str:
+    """Return a table of errors, one row for each key."""
+    by_key: dict[str, list[Row]] = {}
     for row in rows:
-        by_figure.setdefault(row.figure, []).append(row)
+        by_key.setdefault(key(row), []).append(row)
     lines = [
-        [figure, str(len(some)), _median(some), _worst(some), _held(some), _width(some)]
-        for figure, some in by_figure.items()
+        [name, str(len(some)), _median(some), _worst(some), _held(some), _width(some)]
+        for name, some in by_key.items()
     ]
-    return markdown_table(["figure", "rows", "median error", "worst", "held", "median width"], lines, right=1)
+    return markdown_table([heading, "rows", "median error", "worst", "held", "median width"], lines, right=1)
 
 
 def _errors(rows: list[Row]) -> list[float]:
