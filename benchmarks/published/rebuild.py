@@ -132,7 +132,7 @@ def largest(settings: dict[str, Any], place: Path) -> int:
     answer = place.parent / "runs" / place.name / "fit.json"
     if not answer.exists():
         run([sys.executable, "-m", "dpprof", "fit", *arguments], place.parent)
-    (row,) = json.loads(answer.read_text(encoding="utf-8"))["rows"]
+    (row,) = json.loads(answer.read_text(encoding="utf-8"))
     found: int = row["largest_batch_size"]
     return found
 
