@@ -101,6 +101,7 @@ def write_times(
             threads = times.threads * ranks.here
             found = replace(times, collectives=collectives, ranks=world_size, threads=threads)
             write_text(folder / TIMES, json.dumps(asdict(found)))
+    ranks.meet()  # the processor time of a rank that has ended would count as another process's
     ranks.leave()
 
 

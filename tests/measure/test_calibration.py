@@ -2,6 +2,8 @@
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -114,3 +116,42 @@ def test_fsdp2s_collectives_have_what_its_hooks_take(monkeypatch: pytest.MonkeyP
     assert min(around["all_gather"], around["reduce_scatter"]) > 0
     assert smallest["all_gather"] == pytest.approx(1e9)
     assert max(smallest["all_reduce"], smallest["reduce_scatter"]) < 1e9
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_no_rank_leaves_before_all_have_measured(
+    rank: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rank that has ended counts as another process to those that still measure."""
+    done: list[str] = []
+    table = DeviceTimes(1, "a CPU", "cpu", {"float32": 1.0}, 1.0, [])
+
+    class Recorded:
+        here = 2
+
+        def __init__(self, *settings: object) -> None:
+            self.rank = rank
+
+        def meet(self) -> None:
+            done.append("meet")
+
+        def leave(self) -> None:
+            done.append("leave")
+
+        def together(self) -> AbstractContextManager[None]:
+            return nullcontext()
+
+    def measured(*settings: object) -> Iterator[DeviceTimes]:
+        for _ in range(2):
+            done.append("measure")
+            yield table
+
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(calibration, "Ranks", Recorded)
+    monkeypatch.setattr(calibration, "rank_of", lambda config: None)
+    monkeypatch.setattr(calibration, "measure", measured)
+    monkeypatch.setattr(calibration, "_collectives", lambda *settings: iter([]))
+    write_times("cpu", tmp_path, lambda text: None)
+    assert done[-2:] == ["meet", "leave"]
+    assert done.count("measure") == 2
+    assert (tmp_path / TIMES).exists() == (rank == 0)
