@@ -119,7 +119,10 @@ class _Embedding(nn.Module):
 
 
 def decoder(config: ExperimentConfig) -> tuple[nn.Module, Iterator[tuple[Tensor, Tensor]], Any]:
-    """Return a decoder of `width`, `hidden`, `layers` and `heads`, with random tokens."""
+    """Return a decoder of `width`, `hidden`, `layers` and `heads`, with random tokens.
+
+    With `loss=none` the step ends at the logits: one of each sample is its loss, which takes no memory.
+    """
     width, hidden, layers, heads = (
         int(config.named_options[name]) for name in ("width", "hidden", "layers", "heads")
     )
@@ -134,7 +137,11 @@ def decoder(config: ExperimentConfig) -> tuple[nn.Module, Iterator[tuple[Tensor,
         logarithms = shifted - torch.log(torch.exp(shifted).sum(dim=-1, keepdim=True))
         return torch.gather(-logarithms, -1, targets.unsqueeze(-1)).mean(dim=(1, 2))
 
-    return model, ((inputs, targets) for inputs, targets in tokens), loss
+    def first_logit(logits: Tensor, targets: Tensor) -> Tensor:
+        return logits[:, 0, 0]
+
+    has_loss = config.named_options.get("loss") != "none"
+    return model, ((inputs, targets) for inputs, targets in tokens), loss if has_loss else first_logit
 
 
 class _AdamW(torch.optim.Optimizer):

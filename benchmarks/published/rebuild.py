@@ -122,10 +122,9 @@ def largest(settings: dict[str, Any], place: Path) -> int:
         "headroom": "0%",
         "trainers": settings["trainer"],
         "sweep_name": place.name,
+        "seq_lens": settings.get("seq_len", 1),
         **{name: value for name, value in settings.items() if name not in ("trainer", "seq_len")},
     }
-    if "seq_len" in settings:
-        options["seq_lens"] = settings["seq_len"]
     arguments = [
         word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))
     ]

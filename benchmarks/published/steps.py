@@ -7,6 +7,7 @@ A data file maps each measured figure to a prediction under `figures`:
 - `samples_in`: samples a second in such phases.
 - `memory`: a figure of the record's memory.
 - `phase_peak`: the most bytes allocated in this phase.
+- `phase_tensors`: the bytes of all tensors then, but for the categories of `but`.
 - `category`: the most bytes that the ledger saw of it. Of a list, the largest counts, or the sum if `added`.
 - `fits`: whether the step fits the GPU.
 
@@ -94,7 +95,7 @@ class Row:
             f"{over}{number(one(self.measured))} {unit}",
             number(one(self.predicted)),
             f"{number(one(self.least or 0))} to {number(one(self.most or 0))}" if has_range else "",
-            "" if self.error is None else f"{signed(100 * self.error)} %",
+            "" if self.error is None else _percent(self.error),
             "yes" if self.is_held else "no",
         ]
 
@@ -213,6 +214,10 @@ def _predicted(
     if "phase_peak" in how:
         peak = ledger.phase_peak[how["phase_peak"]].num_bytes
         return MEMORY, peak + sum(ledger.from_allocator.values()), ()
+    if "phase_tensors" in how:
+        by_category = ledger.phase_peak[how["phase_tensors"]].by_category
+        kept = {name: size for name, size in by_category.items() if name not in how.get("but", [])}
+        return MEMORY, sum(kept.values()), ()
     if "fits" in how:
         return FITS, needed_bytes(config, ledger), ()
     names = [how["category"]] if isinstance(how["category"], str) else how["category"]
@@ -263,12 +268,20 @@ def _errors(rows: list[Row]) -> list[float]:
 
 
 def _median(rows: list[Row]) -> str:
-    sizes = [100 * abs(error) for error in _errors(rows)]
+    sizes = [abs(_in_percent(error)) for error in _errors(rows)]
     return f"{number(statistics.median(sizes))} %" if sizes else ""
 
 
 def _worst(rows: list[Row]) -> str:
-    return f"{signed(100 * max(errors, key=abs))} %" if (errors := _errors(rows)) else ""
+    return _percent(max(errors, key=abs)) if (errors := _errors(rows)) else ""
+
+
+def _percent(error: float) -> str:
+    return f"{signed(_in_percent(error))} %"
+
+
+def _in_percent(error: float) -> float:
+    return round(100 * error, 4)
 
 
 def _held(rows: list[Row]) -> str:
