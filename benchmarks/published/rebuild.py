@@ -10,6 +10,7 @@ TABLE names those to rebuild, as `decoders`; all take two hours on 2 cores.
 
 import importlib
 import json
+import math
 import os
 import statistics
 import sys
@@ -81,10 +82,10 @@ def rebuilt(name: str, table: dict[str, Any], home: Path) -> tuple[list[Row], li
 
 
 def section(table: dict[str, Any], rows: list[Row], notes: list[str]) -> Iterator[str]:
-    """Yield a section in Markdown."""
+    """Yield a section in Markdown, the worst rows first."""
     yield f"## {table['title']}\n\n{table['source']}. {table['about']}\n"
     lines, errors = [], []
-    for row, note in zip(rows, notes, strict=True):
+    for row, note in sorted(zip(rows, notes, strict=True), key=lambda pair: -_badness(pair[0])):
         if row.error is None:
             verdict = "right" if row.is_held else "wrong"
             lines.append([row.cell, "out of memory", shown(row.predicted), verdict, note])
@@ -97,6 +98,13 @@ def section(table: dict[str, Any], rows: list[Row], notes: list[str]) -> Iterato
     sizes = [abs(error) for error in errors]
     yield f"Median error {statistics.median(sizes):.1f} %, worst {max(sizes):.1f} %.\n"
     yield from (f"{text}\n" for text in table["why"])
+
+
+def _badness(row: Row) -> float:
+    """Return how wrong a row is; that a step runs out of memory is right or wrong."""
+    if row.error is None:
+        return 0.0 if row.is_held else math.inf
+    return abs(row.error)
 
 
 def figure(table: dict[str, Any], cell: dict[str, Any], place: Path) -> tuple[float, str]:
