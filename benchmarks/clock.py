@@ -35,7 +35,7 @@ from dpprof.config.measuring import MeasuringConfig
 from dpprof.drive.launch.job import measuring_job
 from dpprof.drive.launch.local import LocalLauncher
 from dpprof.measure.experiment import run_experiment
-from dpprof.record.figures.capacity import TimeRange, predicted_s, step_of
+from dpprof.record.figures.step import LogicalStep, TimeRange
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Record
 from dpprof.vocabulary.formats import markdown_table
@@ -301,7 +301,7 @@ def alone(how: str, settings: dict[str, Any]) -> Any:
         )
         record = run(config)
         assert record.ledger is not None
-        return predicted_s(config, record.ledger)
+        return LogicalStep.of(config, record.ledger).by_phase
     settings = settings | {"passes": "clean", "warmup_steps": 1, "measured_steps": 4}
     measuring = parse_experiment(settings, MeasuringConfig).resolve(cuda_available=False)
     record = run(measuring) if measuring.world_size == 1 else run_ranks(measuring)
@@ -326,9 +326,8 @@ def run_ranks(config: Any) -> Record:
 
 
 def total(phases: dict[str, TimeRange], names: Sequence[str] = ()) -> TimeRange:
-    found = step_of({name: time for name, time in phases.items() if name in (names or phases)})
-    assert found is not None, "it is predicted"
-    return found
+    chosen = [time for name, time in phases.items() if name in (names or phases)]
+    return TimeRange(*map(sum, zip(*chosen, strict=True)))
 
 
 def shown(told: Told) -> Iterator[str]:

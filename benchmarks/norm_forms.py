@@ -23,7 +23,8 @@ from dpprof.config.flat import parse_experiment, with_own_options
 from dpprof.measure.experiment import run_experiment
 from dpprof.measure.observe import Observer
 from dpprof.measure.trainers.training import Training
-from dpprof.record.figures.capacity import floor_s, needed_bytes
+from dpprof.record.figures.capacity import needed_bytes
+from dpprof.record.figures.step import LogicalStep
 from dpprof.record.folder import RunFolder
 from dpprof.vocabulary.clipping import NORM_FORMS
 from dpprof.vocabulary.formats import markdown_table
@@ -61,7 +62,7 @@ def bounds(size: str) -> str:
         rows.append(
             [
                 form,
-                f"{1e3 * sum(floor_s(config, ledger).values()):.1f}",
+                f"{1e3 * (LogicalStep.of(config, ledger).seconds or 0):.1f}",
                 f"{moved.flops / 1e12:.1f}",
                 f"{moved.fp32_flops / 1e12:.1f}",
                 f"{moved.num_bytes / 1e9:.0f}",

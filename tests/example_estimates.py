@@ -17,7 +17,7 @@ H200 = {"gpu": "NVIDIA H200", "gpu_memory_gib": "139.8", "torch_version": "2.13.
 
 
 def estimate(trainer: str = FLAT, target: str = "H200", peak: float = 100, **settings: Any) -> Result:
-    """An estimate of `peak` MiB with one phase, which takes at least 1 ms on an H200, and 2 by prediction."""
+    """An estimate of `peak` MiB with one phase, which is predicted to take 2 ms on an H200."""
     held = {"parameters": 40.0, "per_sample_gradients": peak - 40}
     made = result(
         trainer, step_s=[1.0], at_peak=held, passes="estimate", device="cuda", target=target, **settings
@@ -35,11 +35,10 @@ def estimate(trainer: str = FLAT, target: str = "H200", peak: float = 100, **set
     return made
 
 
-def moving(floor_ms: float) -> TrafficRow:
-    """An operator with a floor on an H200; it is predicted to take twice as long, 1.8 to 2.5 times."""
-    moved, floor_s = round(floor_ms * 4_800_000_000), floor_ms / 1000
-    row = TrafficRow("aten::unique_dim", "other", "backward", 1, moved, 0, 0)
-    row.predicted_s, row.least_s, row.most_s = 2 * floor_s, 1.8 * floor_s, 2.5 * floor_s
+def moving(ms: float) -> TrafficRow:
+    """An operator that moves what an H200 moves in so many ms, and is predicted to take twice that."""
+    row = TrafficRow("aten::unique_dim", "other", "backward", 1, round(ms * 4_800_000_000), 0, 0)
+    row.predicted_s, row.least_s, row.most_s = 2e-3 * ms, 1.8e-3 * ms, 2.5e-3 * ms
     return row
 
 

@@ -11,14 +11,15 @@ from dpprof.config.flat import parse_experiment
 from dpprof.drive.plan import noises
 from dpprof.findings.plan.answer import to_data
 from dpprof.findings.plan.data import BatchNoise, Fitted, PlanData
-from dpprof.findings.plan.timing import Affine, MeasuredSteps, PhaseCost, StepCost
+from dpprof.findings.plan.timing import MeasuredSteps
 from dpprof.privacy.guarantee import PRV, Guarantee
+from dpprof.record.figures.cost import Affine, PhaseCost, StepCost
 from dpprof.vocabulary.trainers import TRAINERS
 
 MODEL = {"model_size": "tiny", "seq_len": 16, "device": "cpu", "device_memory_gib": 1, "max_grad_norm": 0.5}
 STEPS, BATCH, PHYSICAL, SAMPLES = 4, 32, 8, 400
 LINE = Affine(0.0, 1.0)
-COST = StepCost({"forward": PhaseCost(LINE, LINE, Affine())})
+COST = StepCost({"forward": PhaseCost(each={"moved": LINE, "flops": LINE})})
 MEASURED = MeasuredSteps(((1, {"forward": 1.0}), (PHYSICAL, {"forward": 1.0})), ("run",), has_ranks=False)
 
 # What the accountant answered for the budget of all plans of `of_every_trainer`, which saves its search.
@@ -35,7 +36,9 @@ def fitted(trainer: str, **changes: Any) -> Fitted:
     """A trainer that holds physical batches of eight. As many samples take as long by each."""
     values = MODEL | {"trainer": trainer, "savings": False} | changes
     config = parse_experiment(values, EstimatingConfig).resolve(cuda_available=False)
-    return Fitted(config, PHYSICAL, COST, MEASURED if config.trainer == "DPBookKeepingTrainer" else None)
+    if config.trainer == "DPBookKeepingTrainer":
+        return Fitted(config, PHYSICAL, MEASURED.cost(config, COST), MEASURED)
+    return Fitted(config, PHYSICAL, COST)
 
 
 @cache

@@ -16,7 +16,7 @@ from answers import answer_lines
 from dpprof.config.flat import from_flat
 from dpprof.measure.experiment import run_experiment
 from dpprof.measure.passes import caching_allocator
-from dpprof.record.figures.capacity import predicted_s, step_of
+from dpprof.record.figures.step import LogicalStep
 from dpprof.record.folder import RunFolder
 
 
@@ -32,14 +32,14 @@ def estimated(settings: dict[str, Any]) -> dict[str, Any]:
         record = run_experiment(config, folder, lambda _: None)
     ledger = record.ledger
     assert ledger is not None, "it was estimated"
-    phases = predicted_s(config, ledger)
+    step = LogicalStep.of(config, ledger)
     return {
         "peak": ledger.peak,
         "allocated": record.memory.peak_allocated,
         **(vars(ledger.segments) if ledger.segments else {}),
         "doubts": {doubt.name: doubt.num_bytes for doubt in ledger.doubts},
-        "predicted": step_of(phases) if phases else None,
-        "phases": phases,
+        "predicted": step.time,
+        "phases": step.by_phase,
     }
 
 

@@ -28,7 +28,8 @@ from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import parse_experiment
 from dpprof.config.named_trainers import load_named
-from dpprof.record.figures.capacity import TimeRange, capacity_bytes, needed_bytes, predicted_s, step_of
+from dpprof.record.figures.capacity import capacity_bytes, needed_bytes
+from dpprof.record.figures.step import LogicalStep, TimeRange
 from dpprof.record.folder import RunFolder
 from dpprof.record.ledger import LedgerResult
 from dpprof.record.record import Record
@@ -228,11 +229,12 @@ def _predicted(
 def _seconds(
     phases: list[str] | str, how: dict[str, Any], config: ExperimentConfig, ledger: LedgerResult
 ) -> TimeRange:
-    by_phase = predicted_s(config, ledger)
-    chosen = by_phase if phases == "all" else phases
-    whole = step_of({name: by_phase[name] for name in chosen if name not in how.get("but", [])})
-    assert whole is not None, "the target has times"
-    return whole
+    step = LogicalStep.of(config, ledger)
+    chosen = step.by_phase if phases == "all" else phases
+    kept = {name: step.phases[name] for name in chosen if name not in how.get("but", [])}
+    time = LogicalStep(kept).time
+    assert time is not None, "the target has times"
+    return time
 
 
 def _most_of(category: str, ledger: LedgerResult) -> int:

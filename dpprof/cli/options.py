@@ -33,6 +33,11 @@ STANDARD_OUTPUT = "-"
 _LONGEST_OPTION = 26
 _HELP_ALL = "--help-all"
 _FROM_MLPROJECT = "--from-mlproject"
+# Options of earlier versions, with what takes their place.
+_GONE = {
+    "--efficiency": "a plan takes predicted times for --target, and `dpprof calibrate` measures those of a "
+    "device without a table"
+}
 # Other spellings, where a command has no setting of that name.
 _ALSO = {"trainers": ("--trainer",)}
 # Settings from which on `--help` lists the first ones alone.
@@ -64,6 +69,10 @@ class GroupedOptions(click.Command):
             blank = {at for at, word in enumerate(args) if not word}
             left_out = {0} | blank | {at - 1 for at in blank}
             args = [word for at, word in enumerate(args) if at not in left_out]
+        known = {name for parameter in self.get_params(ctx) for name in parameter.opts}
+        for name in (word.partition("=")[0].replace("_", "-") for word in args):
+            if name in _GONE and name not in known:
+                raise click.UsageError(f"{name} is gone: {_GONE[name]}.", ctx)
         return super().parse_args(ctx, args)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dpprof.vocabulary.norm_forms import Balance
-from dpprof.vocabulary.precision import BF16, TF32
 from dpprof.vocabulary.units import MIB
 
 # cuBLAS's workspace in torch (aten/src/ATen/cuda/CublasHandlePool.cpp), shared with cuBLASLt.
@@ -71,13 +70,6 @@ class Device:
         rates = (self.fp32_tflops, self.bf16_tflops or self.fp32_tflops)
         fp32, short = (1e3 * rate / self.bandwidth_gb_per_s for rate in rates)
         return Balance(fp32, short, self.l2_mib * MIB)
-
-    def least_s(self, precision: str, num_bytes: float, flops: float, fp32_flops: float) -> float:
-        """Return the longer of the times for memory traffic and for FLOPs, `fp32_flops` of them in fp32."""
-        of_fp32 = (precision == TF32 and self.tf32_tflops) or self.fp32_tflops
-        rate = self.bf16_tflops if precision == BF16 else of_fp32
-        by_arithmetic = (flops - fp32_flops) / rate + fp32_flops / of_fp32 if rate else 0.0
-        return max(num_bytes / (self.bandwidth_gb_per_s * 1e9), by_arithmetic / 1e12)
 
 
 DEVICES = {

@@ -134,16 +134,11 @@ class PlanConfig(BudgetConfig, WithHeadroom):
         "Times come from these: a sweep or run, as `dpprof compare` takes them, or none. Else from what "
         "runs_dir and MLflow have.",
     )
-    efficiency: str = setting(
-        "",
-        "Shares of the target's rates that steps reach, as 0.3-0.6: where nothing was measured, take the "
-        "least times over these, not predicted times.",
-    )
     price_per_device_hour: float = setting(0.0, "Price of an hour of one device; 0: none.", minimum=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _ = self.usable, self.batches, self.efficiencies
+        _ = self.usable, self.batches
 
     @property
     def batches(self) -> tuple[int, ...]:
@@ -186,19 +181,6 @@ class PlanConfig(BudgetConfig, WithHeadroom):
     def is_long(self, batch: int) -> bool:
         """Tell whether a logical batch leaves enough steps, as far as that depends on the batch."""
         return bool(self.steps) or self.num_steps(batch) >= self.min_steps
-
-    @property
-    def efficiencies(self) -> tuple[float, float] | None:
-        """Lowest and highest share, if given. Raises ConfigError."""
-        if not self.efficiency:
-            return None
-        try:
-            low, high = map(float, self.efficiency.split("-"))
-        except ValueError:
-            low, high = 0.0, 0.0
-        if not 0 < low < high <= 1:
-            raise refuse("efficiency", self.efficiency, "two shares above 0 and up to 1, as 0.3-0.6")
-        return low, high
 
     def check_against(self, batch: int) -> None:
         """Raise ConfigError for a missing or small data set, a weak guarantee, or too many devices."""

@@ -20,9 +20,10 @@ from dpprof.drive.workload_check import refuse_missing_module
 from dpprof.errors import ConfigError, ExperimentsFailed
 from dpprof.findings.advice.answer import AdviceData
 from dpprof.findings.advice.arithmetic import ByArithmetic, by_arithmetic
-from dpprof.findings.advice.weighing import Combining, LogicalCost, Weighed, Weighing, batches_to_estimate
+from dpprof.findings.advice.weighing import Combining, Weighed, Weighing, batches_to_estimate, cost_of
 from dpprof.record.figures.capacity import capacity_bytes
 from dpprof.record.figures.results import FINISHED, KILLED, Result
+from dpprof.record.figures.step import LogicalStep
 from dpprof.record.ledger import LedgerResult
 from dpprof.tracking.tracker import Summary
 from dpprof.vocabulary.clipping import BLOCKED
@@ -50,7 +51,7 @@ class Advise(Campaign):
     left_out: dict[str, str]
     write: WriteAdvice
     workers: int = 1
-    given: LogicalCost | None = field(default=None, init=False)
+    given: LogicalStep | None = field(default=None, init=False)
     why_not: str = field(default="", init=False)
     alone: dict[str, Weighed] = field(default_factory=dict, init=False)
     made: AdviceData | None = field(default=None, init=False)
@@ -183,7 +184,7 @@ class _Estimates:
         self.why_not = ""
         self._run_one, self._position = run_one, (index, total)
 
-    def cost(self, config: ExperimentConfig) -> LogicalCost | None:
+    def cost(self, config: ExperimentConfig) -> LogicalStep | None:
         """Estimate the cost of a logical step; None if that failed. Raises Stopped if the user stopped it."""
         made = []
         for steps in batches_to_estimate(config.accumulation_steps):
@@ -197,7 +198,7 @@ class _Estimates:
                 self.why_not = (message.splitlines() or ["its estimate failed"])[0]
                 return None
             made.append(result)
-        found = LogicalCost.of(config, made)
+        found = cost_of(config, made)
         self.why_not = "" if found else "nothing bounds what its estimate leaves in doubt"
         return found
 

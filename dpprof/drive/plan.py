@@ -30,10 +30,11 @@ from dpprof.findings.plan.data import (
     largest_useful_batch,
     peak_with_more_batches,
 )
-from dpprof.findings.plan.timing import MeasuredSteps, Reached, StepCost
+from dpprof.findings.plan.timing import MeasuredSteps, Reached
 from dpprof.privacy.accounting import noise_by_rdp, noise_for
 from dpprof.privacy.guarantee import Guarantee, PrivateSteps, default_delta
-from dpprof.record.figures.capacity import capacity_bytes, device_of, doubt_bytes, needed_bytes
+from dpprof.record.figures.capacity import capacity_bytes, doubt_bytes, needed_bytes
+from dpprof.record.figures.cost import StepCost
 from dpprof.record.figures.results import FINISHED, Result, describe
 from dpprof.tracking.tracker import Summary
 from dpprof.vocabulary.parallel import DDP, NONE
@@ -109,10 +110,10 @@ class Plan(Searches):
     def _weighed(self) -> PlanData:
         """Compare the ways to train. Without a list of batches, double them while the largest is the best."""
         fitted = [self._fitted(name, self.answers_by_name[name]) for name in self.experiments]
-        reached = Reached(*self.asked.efficiencies) if self.asked.efficiencies else None
-        config = fitted[0].config
         weights_dtype = next((one.weights_dtype for one in fitted if one.weights_dtype), "")
-        reached = reached or Reached.of(self.measured, config, weights_dtype)
+        reached = Reached.of(self.measured, fitted[0].config, weights_dtype)
+        if reached is not None:
+            fitted = [one.corrected(reached) for one in fitted]
         while True:
             made = PlanData(self.name, self.asked, self.noises, fitted, self.left_out, reached)
             batches = [noise.logical_batch for noise in self.noises]
@@ -135,7 +136,7 @@ class Plan(Searches):
         if result.status == FINISHED and result.record is not None:
             peak = peak_with_more_batches(result.record, few, num_physical)
             folder = str(result.folder.path)
-            self.made = dataclasses.replace(self.made, peak_bytes=peak, estimate=folder, bound=result.bound)
+            self.made = dataclasses.replace(self.made, peak_bytes=peak, estimate=folder, step=result.step)
         return [result]
 
     def summarize(self) -> Summary:
@@ -170,11 +171,13 @@ class Plan(Searches):
         ledger = best.record.ledger if best.record else None
         needed = needed_bytes(best.config, ledger) + (doubt_bytes(ledger) or 0) if ledger else None
         folders = tuple(dict.fromkeys(str(result.folder.path) for result in estimates))
+        cost = StepCost.of([one.estimated for one in estimates if one.estimated is not None])
+        measured = MeasuredSteps.of(alike)
         return Fitted(
             config,
             answer.size,
-            StepCost.of(estimates),
-            MeasuredSteps.of(alike),
+            cost if measured is None else measured.cost(config, cost),
+            measured,
             needed_bytes=needed,
             peak_phase=ledger.peak_phase if ledger else None,
             folders=folders,
@@ -222,8 +225,6 @@ def experiments_to_plan(
         why = "; ".join(f"{short_name(name)}: {text}" for name, text in left_out.items())
         raise ConfigError(f"trainers: none of them can be planned ({why})")
     first = next(iter(found.values()))
-    if asked.efficiencies and device_of(first) is None:
-        raise refuse("efficiency", asked.efficiency, "only with a target by name")
     if capacity_bytes(first) is None:
         given_gib = base.estimating.device_memory_gib
         raise refuse("device_memory_gib", given_gib, "a number above 0, or a GPU by name, as target=H100")

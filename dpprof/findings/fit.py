@@ -10,10 +10,12 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.findings.comparison.models import distinct_names, identity
 from dpprof.findings.launch_bound import PredictedStep, launch_bound
 from dpprof.findings.verdict.finding import Finding
-from dpprof.record.figures.capacity import BOUNDS_DOUBT, capacity_bytes, logical_predicted_s, round_batch
+from dpprof.record.figures.capacity import capacity_bytes, round_batch
+from dpprof.record.figures.cost import StepCost
 from dpprof.record.figures.ledger import UNTRACKED
 from dpprof.record.figures.names import TOKENS
 from dpprof.record.figures.results import FINISHED, Result, describe, device_name
+from dpprof.record.figures.step import BOUNDS_DOUBT
 from dpprof.vocabulary.formats import fixed, joined
 from dpprof.vocabulary.grouping import grouped
 from dpprof.vocabulary.parallel import NONE
@@ -108,7 +110,11 @@ def _row(answer: Answer, fit: FitConfig, model: str) -> dict[str, Any]:
         )
         at_once = answer.size * config.world_size
         samples = fit.logical_batch or at_once
-        time = logical_predicted_s(best.config, ledger, samples) if best and ledger and at_once else None
+        time = None
+        if best is not None and best.estimated is not None and at_once:
+            step = StepCost.of([best.estimated])
+            batch = best.config.estimated_batch
+            time = step.logical(batch, samples / (batch * config.world_size)).time
         names = ("ms_per_sample", "least_ms_per_sample", "most_ms_per_sample")
         each = [None] * 3 if time is None else [ms(seconds) / samples for seconds in time]
         row |= dict(zip(names, each, strict=True))
@@ -219,10 +225,10 @@ def first_choices(found: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 def waits(answers: Sequence[Answer]) -> Finding | None:
     """Say which answers' steps are launch-bound; None if none is. No larger batch is known to fit."""
-    known = [(answer.config, answer.best.bound) for answer in answers if answer.best is not None]
+    known = [(answer.config, answer.best.step) for answer in answers if answer.best is not None]
     sizes = "at batch {0.batch_size:,}, sequence {0.seq_len:,}"
     return launch_bound(
-        [PredictedStep(one, bound, size=f" {sizes.format(one)}") for one, bound in known if bound is not None]
+        [PredictedStep(one, step, f" {sizes.format(one)}") for one, step in known if step is not None]
     )
 
 
@@ -258,6 +264,11 @@ def explained(config: ExperimentConfig, fit: FitConfig, found: Sequence[dict[str
         yield (
             "Times are predicted from measured times of operators, with the least and the most that they may "
             "be; no step was measured."
+        )
+    elif fit.along == "batch_size":
+        yield (
+            "No time is predicted without a table of times: name a GPU as target, or take the table that "
+            "`dpprof calibrate` measures."
         )
     if fit.verify:
         yield "The measured columns come from three steps each, in fresh processes."

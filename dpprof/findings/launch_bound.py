@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.findings.verdict.finding import Finding
-from dpprof.record.figures.capacity import BOUNDS_DOUBT, Bound
+from dpprof.record.figures.step import BOUNDS_DOUBT, Bound, LogicalStep
 from dpprof.vocabulary.formats import joined, listed, milliseconds
 from dpprof.vocabulary.trainers import short_name, trainer_info
 from dpprof.vocabulary.units import ms
@@ -30,12 +30,16 @@ _LISTED = 6
 
 
 class PredictedStep(NamedTuple):
-    """A predicted step, what bounds it, its seconds (to compare steps), and its size where steps differ."""
+    """A step, what it takes, and its size where steps differ."""
 
     config: ExperimentConfig
-    bound: Bound
-    seconds: float = 0.0
+    step: LogicalStep
     size: str = ""
+
+    @property
+    def bound(self) -> Bound:
+        """What bounds it; nothing if that is not predicted."""
+        return self.step.bound or Bound(0.0, 0.0, 0.0, 0)
 
     @property
     def name(self) -> str:
@@ -89,12 +93,12 @@ def _remedies(steps: list[PredictedStep], larger: str, fastest: PredictedStep | 
 
 
 def _took(step: PredictedStep) -> str:
-    return f"{milliseconds(ms(step.seconds))} with {step.issued}"
+    return f"{milliseconds(ms(step.step.seconds or 0.0))} with {step.issued}"
 
 
 def _is_better(fastest: PredictedStep, step: PredictedStep) -> bool:
     """Return True if a private step is clearly slower than the fastest and issues more operators."""
-    is_slower = step.seconds > fastest.seconds * (1 + BOUNDS_DOUBT)
+    is_slower = (step.step.seconds or 0.0) > (fastest.step.seconds or 0.0) * (1 + BOUNDS_DOUBT)
     return step.is_private and is_slower and step.bound.operators > fastest.bound.operators
 
 
@@ -103,7 +107,7 @@ def _tensor_by_tensor(step: PredictedStep) -> str:
 
     Clipping counts if noise does: else it may multiply matrices, which no multi-tensor function does.
     """
-    phases = step.bound.phases
+    phases = step.step.phases
     slow = [name for name in _OF_TENSORS if name in phases and phases[name].operators > _MOST_OF_LISTS]
     slow = slow if "noise" in slow else [name for name in slow if name != "clip"]
     total, taken = (sum(phases[name].host_s for name in names) for names in (phases, slow))

@@ -6,9 +6,10 @@ from pathlib import Path
 from dpprof.config.changes import ALTERS
 from dpprof.findings.advice import answer as said
 from dpprof.findings.advice.answer import AdviceData, change_pct, size_words
-from dpprof.findings.advice.weighing import SUFFICES, LogicalCost, Weighed
+from dpprof.findings.advice.weighing import SUFFICES, Weighed
 from dpprof.pages import document as doc
 from dpprof.pages.written import write_answer
+from dpprof.record.figures.step import LogicalStep
 from dpprof.vocabulary.formats import signed, two
 from dpprof.vocabulary.units import ms
 
@@ -85,7 +86,7 @@ def _changes(data: AdviceData, changes: Sequence[Weighed], name: str) -> doc.Tab
     return doc.table("", columns, rows, name=name, bold=[0], is_sortable=False)
 
 
-def _row(data: AdviceData, name: str, cost: LogicalCost, alters: str, verdict: str) -> tuple[object, ...]:
+def _row(data: AdviceData, name: str, cost: LogicalStep, alters: str, verdict: str) -> tuple[object, ...]:
     given, limit = data.advice.given, data.advice.limit
     most = max(limit or 0, given.needed, *(one.cost.needed for one in data.estimated))
     bar = doc.Bar(cost.needed / most, None if limit is None else limit / most)

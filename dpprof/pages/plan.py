@@ -7,11 +7,11 @@ from markupsafe import Markup
 from dpprof.findings.plan import answer as said
 from dpprof.findings.plan.answer import at_least, span
 from dpprof.findings.plan.data import Fitted, PlanData, TrainingOption
-from dpprof.findings.plan.timing import UNKNOWN
 from dpprof.pages import document as doc
 from dpprof.pages import svg
 from dpprof.pages.written import write_answer
 from dpprof.record.figures.privacy import rounded_up
+from dpprof.record.figures.step import UNKNOWN
 from dpprof.vocabulary.colors import trainer_color, trainer_symbol
 from dpprof.vocabulary.formats import number, whole
 from dpprof.vocabulary.trainers import short_name
@@ -85,21 +85,21 @@ def _options(data: PlanData) -> doc.Table:
     columns: list[doc.ColumnOf] = [
         ("trainer", str, lambda one: doc.TrainerName(one.trainer)),
         ("logical batch", whole, lambda one: one.noise.logical_batch),
-        ("hours", span, lambda one: one.hours),
+        ("hours", str, lambda one: span(one.hours)),
         ("noise / batch", "{:.3g}".format, lambda one: one.noise.over_batch),
         ("verdict", str, mark),
         ("physical batch", whole, lambda one: one.physical_batch),
         ("physical batches", number, lambda one: one.num_physical),
         ("at most", whole, lambda one: one.most_physical),
-        ("step [s]", span, lambda one: one.step),
-        ("device-hours", span, lambda one: one.device_hours),
-        ("cost", span, lambda one: one.cost),
-        ("time rests on", str, lambda one: one.step.basis),
+        ("step [s]", str, lambda one: span(one.step)),
+        ("device-hours", str, lambda one: span(one.device_hours)),
+        ("cost", str, lambda one: span(one.cost)),
+        ("time rests on", str, lambda one: one.basis),
     ]
     left_out = set() if data.asked.price_per_device_hour else {"cost"}
-    if len({one.step.basis for one in data.options}) == 1:
+    if len({one.basis for one in data.options}) == 1:
         left_out |= {"time rests on"}
-    if all(one.step.basis == UNKNOWN for one in data.options):
+    if all(one.basis == UNKNOWN for one in data.options):
         left_out |= {"hours", "step [s]", "device-hours", "cost"}
     columns = [column for column in columns if column[0] not in left_out]
     bold = [i for i, one in enumerate(data.options) if one is best]

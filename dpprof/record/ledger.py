@@ -80,11 +80,6 @@ class Moved:
         """Bytes read and written together."""
         return self.read + self.written
 
-    @property
-    def through_memory(self) -> int:
-        """Bytes that must go through the device's memory."""
-        return self.num_bytes - self.cached
-
     def plus(self, other: "Moved | TrafficRow", times: int = 1) -> "Moved":
         """Return the sum of both, the other one counted `times` times."""
         names = [each.name for each in dataclasses.fields(Moved)]

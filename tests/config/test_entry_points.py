@@ -42,7 +42,6 @@ def test_batches_double_up_to_half_of_the_data_and_the_least_number_of_steps() -
     [
         *(("logical_batches", text, "up to 24 whole numbers") for text in ("0", "8:4", "a", "1:2:3")),
         ("logical_batches", "1:16777216", "up to 24 whole numbers"),
-        *(("efficiency", text, "two shares") for text in ("0.4", "0.6-0.3", "0.5-2", "half")),
         *(("headroom", text, "a percentage from 0% to below 100%") for text in ("10", "-1%", "100%", "")),
     ],
 )
@@ -50,9 +49,8 @@ def test_what_is_no_list_or_share_is_refused(name: str, given: str, allowed: str
     assert re.match(rf"{name}: got .*, allowed: {allowed}", refusal(PlanConfig, **{name: given}))
 
 
-def test_the_most_doublings_and_a_range_of_efficiencies() -> None:
+def test_the_most_doublings() -> None:
     assert len(PlanConfig(logical_batches="1:8388608").batches) == 24
-    assert PlanConfig(efficiency="0.3-0.6").efficiencies == (0.3, 0.6)
 
 
 def test_the_data_set_must_be_large_enough() -> None:

@@ -12,8 +12,8 @@ MODEL = {"model_size": "tiny", "seq_len": "16", "target": "H100"}
 
 
 def planned(**asked: str) -> tuple[list[str], dict[str, str]]:
-    settings = {name: value for name, value in asked.items() if name not in ("trainers", "efficiency")}
-    own: dict[str, Any] = {n: value for n, value in asked.items() if n in ("trainers", "efficiency")}
+    settings = {name: value for name, value in asked.items() if name != "trainers"}
+    own: dict[str, Any] = {name: value for name, value in asked.items() if name == "trainers"}
     launcher = make_launcher(DriveConfig())
     found, left_out = experiments_to_plan(PlanConfig(**own), MODEL | settings, launcher)
     return [config.trainer for config in found.values()], left_out
@@ -39,7 +39,6 @@ def test_a_trainer_that_cannot_split_a_batch_or_that_a_setting_excludes_is_left_
         ({"trainers": "nobody"}, "trainers: got 'nobody'"),
         ({"parallel": "dpp"}, "parallel: got 'dpp', allowed: none, ddp, fsdp2"),
         ({"precision": "fp8"}, "precision: got 'fp8'"),
-        ({"efficiency": "0.3-0.6", "target": "none", "device_memory_gib": "40"}, "efficiency: got '0.3-0.6'"),
     ],
 )
 @pytest.mark.usefixtures("limited")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from example_config import experiment
-from example_estimates import FLAT, GHOST, estimate
+from example_estimates import FLAT, GHOST, estimate, measured
 from example_findings import told
 from example_plans import SAMPLES, fitted, noises_of
 from example_results import comparison
@@ -14,7 +14,7 @@ from example_results import comparison
 from dpprof.config.changes import LEARNED, Change
 from dpprof.config.entry_points import AdviceConfig, FitConfig, PlanConfig
 from dpprof.findings.advice import answer as of_advice
-from dpprof.findings.advice.weighing import LogicalCost, Weighed, Weighing
+from dpprof.findings.advice.weighing import Weighed, Weighing
 from dpprof.findings.comparison.comparison import Comparison
 from dpprof.findings.fit import Answer
 from dpprof.findings.launch_bound import PredictedStep, launch_bound
@@ -25,8 +25,8 @@ from dpprof.pages.advice import page as advice_page
 from dpprof.pages.document import Document
 from dpprof.pages.fit import page as fit_page
 from dpprof.pages.plan import page as plan_page
-from dpprof.record.figures.capacity import Bound
 from dpprof.record.figures.results import Result
+from dpprof.record.figures.step import Amounts, LogicalStep
 from dpprof.record.ledger import PhaseTime
 
 STANDARD, BK = "StandardTrainer", "DPBookKeepingTrainer"
@@ -44,11 +44,18 @@ def phases(host_s: float = 0.9, backward: int = 100, clip: int = 2, noise: int =
     }
 
 
-def step(trainer: str = FLAT, host: float = 0.8, seconds: float = 1.0, **issued: Any) -> PredictedStep:
-    found = phases(**issued)
-    operators = sum(time.operators for time in found.values())
-    config = experiment(trainer=trainer)
-    return PredictedStep(config, Bound(1 - host, 0.0, host, operators, found), seconds)
+def step(
+    trainer: str = FLAT, host: float = 0.8, seconds: float = 1.0, needed: int = 10, **issued: Any
+) -> PredictedStep:
+    """A step of so many seconds, of which the GPU waits for a share."""
+    found = {}
+    for name, time in phases(**issued).items():
+        took = seconds * time.seconds
+        timed = Amounts(
+            seconds=took, least=took, most=took, device_s=took * (1 - host), waiting_s=took * host
+        )
+        found[name] = timed._replace(host_s=time.host_s, operators=time.operators)
+    return PredictedStep(experiment(trainer=trainer), LogicalStep(found, needed=needed))
 
 
 def remedies(*steps: PredictedStep, **more: Any) -> set[str]:
@@ -82,8 +89,8 @@ def test_multi_tensor_functions_are_for_what_works_tensor_by_tensor_for_long() -
     assert found is not None
     assert "time: 50 % with flat (clip and noise), 25 % with ghost (noise)." in found.points[0]
     short = step(noise=90)
-    short.bound.phases["backward"].host_s = 5.0
-    assert remedies(short) == {GRAPHS}
+    longer = dict(short.step.phases) | {"backward": short.step.phases["backward"]._replace(host_s=5.0)}
+    assert remedies(short._replace(step=dataclasses.replace(short.step, phases=longer))) == {GRAPHS}
 
 
 def test_a_trainer_with_fewer_operators_is_named_if_it_is_clearly_faster() -> None:
@@ -151,7 +158,7 @@ def test_an_exported_comparison_says_as_much() -> None:
     assert (
         told(Comparison.from_data(json.loads(of.to_json())), "Launch-bound") == told(of, "Launch-bound") != ""
     )
-    assert "bound" not in json.loads(comparison(estimate()).to_json())["cells"][0]["runs"][0]
+    assert "step" not in json.loads(comparison(measured()).to_json())["cells"][0]["runs"][0]
 
 
 def in_all_media(document: Document) -> str:
@@ -171,26 +178,26 @@ def test_a_fit_names_the_sizes_and_no_larger_batch() -> None:
     assert "Launch-bound" not in text(working()) + text(estimate())
 
 
-def plan(bound: Bound | None, largest: int = 8) -> PlanData:
+def plan(taken: LogicalStep | None, largest: int = 8) -> PlanData:
     """A plan whose steps draw up to 64 samples, in physical batches of up to eight by default."""
     asked = PlanConfig(dataset_size=SAMPLES, steps=4, logical_batches="32")
     one = dataclasses.replace(fitted("flat"), largest=largest)
-    return PlanData("p", asked, noises_of(asked), [one], {}, bound=bound)
+    return PlanData("p", asked, noises_of(asked), [one], {}, step=taken)
 
 
 def test_a_plan_takes_a_larger_logical_batch_where_a_device_holds_more_than_a_step_draws() -> None:
-    bound = step().bound
-    text = in_all_media(plan_page(plan(bound)))
+    taken = step().step
+    text = in_all_media(plan_page(plan(taken)))
     assert "80 % with flat (104 operators). What helps:" in text
     assert LARGER not in text
-    spare = plan(bound, largest=1024)
+    spare = plan(taken, largest=1024)
     (draws,) = (option.physical_batch for option in spare.options)
     assert f"a device holds 1,024 samples at once, and hardly any step gives it more than {draws}." in (
         in_all_media(plan_page(spare))
     )
     found = of_plan.to_data(spare)["launch_bound"]
     assert [len(found), LARGER in found[1]] == [3, True]
-    for silent in (plan(None), plan(step(host=0.4).bound)):
+    for silent in (plan(None), plan(step(host=0.4).step)):
         assert "Launch-bound" not in in_all_media(plan_page(silent))
         assert of_plan.to_data(silent)["launch_bound"] is None
 
@@ -198,15 +205,12 @@ def test_a_plan_takes_a_larger_logical_batch_where_a_device_holds_more_than_a_st
 def advice(
     given: PredictedStep, *changes: tuple[str, PredictedStep, str], **more: Any
 ) -> of_advice.AdviceData:
-    def cost(one: PredictedStep, needed: int = 10) -> LogicalCost:
-        return LogicalCost(needed, "backward", 1000, 1000, one.seconds, bound=one.bound)
-
     alone = [
-        Weighed((Change(name, "trainer", {"trainer": name}, alters),), cost(one))
+        Weighed((Change(name, "trainer", {"trainer": name}, alters),), one.step)
         for name, one, alters in changes
     ]
     config = dataclasses.replace(estimate().config, accumulation_steps=more.get("accumulation_steps", 1))
-    weighing = Weighing(cost(given, more.get("needed", 10)), 20, alone)
+    weighing = Weighing(given.step, 20, alone)
     return of_advice.AdviceData("a", config, AdviceConfig(), weighing, [], {}, None)
 
 
@@ -218,7 +222,7 @@ def test_an_advice_names_the_fastest_trainer_and_what_a_larger_batch_is() -> Non
     data = advice(step(), (BK, fast, LEARNED), accumulation_steps=2)
     points = of_advice.to_data(data)["launch_bound"][1:]
     assert [LARGER in points[0], "logical" in points[0], GRAPHS in points[1]] == [True, False, True]
-    (only,) = of_advice.to_data(advice(step(), needed=30))["launch_bound"][1:]
+    (only,) = of_advice.to_data(advice(step(needed=30)))["launch_bound"][1:]
     assert GRAPHS in only, "nothing larger fits"
     silent = advice(step(host=0.3), (BK, fast, "same"))
     assert "Launch-bound" not in in_all_media(advice_page(silent))

@@ -15,14 +15,14 @@ from dpprof.findings.advice.weighing import (
     SMALLER,
     SUFFICES,
     TOO_LARGE,
-    LogicalCost,
     Weighed,
     Weighing,
 )
 from dpprof.findings.launch_bound import LARGER_BATCH, PredictedStep, launch_bound
 from dpprof.findings.verdict.finding import Finding
-from dpprof.record.figures.capacity import BOUNDS_DOUBT, assumptions, doubt_words
+from dpprof.record.figures.capacity import assumptions, doubt_words
 from dpprof.record.figures.results import device_name
+from dpprof.record.figures.step import BOUNDS_DOUBT, LogicalStep
 from dpprof.record.ledger import LedgerResult
 from dpprof.vocabulary.formats import joined, memory, number
 from dpprof.vocabulary.precision import precision_in_words
@@ -147,7 +147,7 @@ def _of_fitting(advice: Weighing) -> str:
     return f"No change that leaves what is learned as it is takes less time.{most}"
 
 
-def _is_close(cost: LogicalCost, given: LogicalCost) -> bool:
+def _is_close(cost: LogicalStep, given: LogicalStep) -> bool:
     """Return True if two predicted times cannot tell which is faster."""
     known = cost.seconds is not None and given.seconds is not None
     return known and (cost.seconds or 0.0) * (1 + BOUNDS_DOUBT) >= (given.seconds or 0.0)
@@ -201,20 +201,17 @@ def size_words(num_bytes: int) -> str:
 def waits(data: AdviceData) -> Finding | None:
     """Say that the experiment as given is launch-bound; None if it is not, or nothing is predicted."""
     advice, config = data.advice, data.config
-    if advice.given.bound is None:
-        return None
     larger = LARGER_BATCH if advice.fits else ""
     if larger and config.accumulation_steps == 1:
         larger += " Here that is a larger logical batch, too."
     trainers = [
-        PredictedStep(changed(config, one.changes[0].settings), one.cost.bound, one.cost.seconds)
+        PredictedStep(changed(config, one.changes[0].settings), one.cost)
         for one in advice.alone
         if one.changes[0].kind == "trainer" and one.alters == SAME and one.cost.fits(advice.limit)
-        if one.cost.bound is not None and one.cost.seconds is not None
+        if one.cost.bound is not None
     ]
-    fastest = min(trainers, key=lambda step: step.seconds, default=None)
-    given = PredictedStep(config, advice.given.bound, advice.given.seconds or 0.0)
-    return launch_bound([given], "", larger, fastest)
+    fastest = min(trainers, key=lambda one: one.step.effort, default=None)
+    return launch_bound([PredictedStep(config, advice.given)], "", larger, fastest)
 
 
 def order(data: AdviceData) -> str:
@@ -282,7 +279,7 @@ def _change(advice: Weighing, one: Weighed) -> dict[str, Any]:
     }
 
 
-def _cost(cost: LogicalCost) -> dict[str, Any]:
+def _cost(cost: LogicalStep) -> dict[str, Any]:
     return {
         "needed_bytes": cost.needed,
         "peak_phase": cost.peak_phase,

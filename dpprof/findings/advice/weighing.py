@@ -4,19 +4,14 @@ import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import Self
 
 from dpprof.config.changes import ALTERS, BATCH, LEARNED, SAME, Change, changed, smaller_batch
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.errors import ConfigError
-from dpprof.record.figures.capacity import Bound, doubt_bytes, needed_bytes, predicted_s, step_of
+from dpprof.record.figures.cost import StepCost
 from dpprof.record.figures.results import Result
-from dpprof.record.ledger import CollectiveRow, LedgerResult, Moved, PhaseTime, TrafficRow
+from dpprof.record.figures.step import SMALL, LogicalStep
 from dpprof.vocabulary.formats import joined
-
-# Savings below this share of a cost do not count.
-_SMALL = 0.001
 
 # Verdicts on a change: where the experiment does not fit, where it fits, and where it is of no use.
 SUFFICES, HELPS = "fits", "not alone"
@@ -32,73 +27,17 @@ def batches_to_estimate(accumulation_steps: int) -> tuple[int, ...]:
     return (accumulation_steps,) if accumulation_steps <= MOST_ESTIMATED else _TWO
 
 
-@dataclass(frozen=True)
-class LogicalCost:
-    """Cost of a logical step: bytes needed (with doubts), FLOPs, bytes moved.
+def cost_of(config: ExperimentConfig, estimates: Sequence[Result]) -> LogicalStep | None:
+    """Return what a logical step takes, from the estimates of `batches_to_estimate`.
 
-    Its predicted time, and what bounds that, are None if not known.
+    None if nothing bounds what one of them leaves in doubt.
     """
-
-    needed: int
-    peak_phase: str | None
-    flops: int
-    moved: int
-    seconds: float | None
-    folders: tuple[Path, ...] = ()
-    bound: Bound | None = None
-
-    @classmethod
-    def of(cls, config: ExperimentConfig, estimates: Sequence[Result]) -> Self | None:
-        """Build from the estimates of `batches_to_estimate`, in order; None if a doubt has no bound."""
-        records = [result.record for result in estimates if result.record is not None]
-        ledgers = [record.ledger for record in records if record.ledger is not None]
-        first, last = ledgers[0], ledgers[-1]
-        in_doubt = doubt_bytes(last)
-        if in_doubt is None:
-            return None
-        whole = last if len(ledgers) == 1 else extended(first, last, config.accumulation_steps - _TWO[0])
-        step = step_of(predicted_s(config, whole))
-        return cls(
-            needed=needed_bytes(config, last) + in_doubt,
-            peak_phase=last.peak_phase,
-            flops=whole.moved_in_step.flops,
-            moved=whole.moved_in_step.num_bytes,
-            seconds=step and step.seconds,
-            folders=tuple(result.folder.path for result in estimates),
-            bound=Bound.of(whole, step),
-        )
-
-    def saves(self, other: Self) -> bool:
-        """Return True if it needs clearly less memory than another."""
-        return self.needed < other.needed * (1 - _SMALL)
-
-    def fits(self, limit: int | None) -> bool:
-        """Return True if it is within the limit, or without a limit."""
-        return limit is None or self.needed <= limit
-
-    @property
-    def effort(self) -> tuple[float, float]:
-        """Sort key for time: the predicted time, or without it FLOPs, then bytes moved."""
-        return (self.seconds, 0.0) if self.seconds is not None else (float(self.flops), float(self.moved))
-
-
-def extended(less: LedgerResult, more: LedgerResult, times: int) -> LedgerResult:
-    """Return ledger `more` with the traffic of `less` plus `times` the difference between the two."""
-    weights = ((less, 1), (more, times), (less, -times))
-    moved: dict[str | None, Moved] = {}
-    phase_s: dict[str, PhaseTime] = {}
-    for ledger, weight in weights:
-        for name, time in ledger.phase_s.items():
-            phase_s[name] = phase_s.get(name, PhaseTime()).plus(time, weight)
-        for phase, one in ledger.moved(by=lambda row: row.phase).items():
-            moved[phase] = moved.get(phase, Moved()).plus(one, weight)
-    traffic = [TrafficRow(phase or "", "", phase, 0, **vars(one)) for phase, one in moved.items()]
-    collectives = [
-        CollectiveRow("", row.phase, n * row.calls, 0, n * row.sent, n * (row.predicted_s or 0.0))
-        for ledger, n in weights
-        for row in ledger.collectives
-    ]
-    return dataclasses.replace(more, traffic=traffic, collectives=collectives, phase_s=phase_s)
+    known = [result.estimated for result in estimates]
+    cost = StepCost.of([one for one in known if one is not None])
+    if cost.doubt is None:
+        return None
+    found = cost.logical(config.estimated_batch, config.accumulation_steps)
+    return dataclasses.replace(found, folders=tuple(result.folder.path for result in estimates))
 
 
 @dataclass(frozen=True)
@@ -106,7 +45,7 @@ class Weighed:
     """Some changes made together, and their cost."""
 
     changes: tuple[Change, ...]
-    cost: LogicalCost
+    cost: LogicalStep
 
     @property
     def name(self) -> str:
@@ -132,7 +71,7 @@ class Weighing:
     fits, they are changes that take less time with a batch less small.
     """
 
-    given: LogicalCost
+    given: LogicalStep
     limit: int | None
     alone: Sequence[Weighed]
     together: Weighed | None = None
@@ -151,9 +90,9 @@ class Weighing:
             return FASTER if self._is_faster(one.cost) else SMALLER if saves else NOTHING
         return SUFFICES if one.cost.fits(self.limit) else HELPS if saves else NOTHING
 
-    def _is_faster(self, cost: LogicalCost) -> bool:
+    def _is_faster(self, cost: LogicalStep) -> bool:
         for now, before in zip(cost.effort, self.given.effort, strict=True):
-            if abs(now - before) > _SMALL * before:
+            if abs(now - before) > SMALL * before:
                 return now < before
         return False
 
@@ -203,10 +142,10 @@ class Combining:
     """
 
     config: ExperimentConfig
-    estimate: Callable[[ExperimentConfig], LogicalCost | None]
+    estimate: Callable[[ExperimentConfig], LogicalStep | None]
     limit: int | None
 
-    def together(self, given: LogicalCost, changes: Iterable[Change]) -> Weighed | None:
+    def together(self, given: LogicalStep, changes: Iterable[Change]) -> Weighed | None:
         """Add changes one by one until they fit, a smaller physical batch last.
 
         Changes that save nothing beside the earlier ones are left out; those that alter what is learned are

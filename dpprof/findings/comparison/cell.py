@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import BUDGET, HOW_MEASURED, from_flat
 from dpprof.findings.comparison.run import Run
-from dpprof.record.figures.capacity import Bound, fit_sentence
+from dpprof.record.figures.estimate import fit_sentence
 from dpprof.record.figures.figures import PhaseFigures
 from dpprof.record.figures.names import CAPACITY, DOUBT, FITS, GROWTH, LARGEST_BATCH, NEEDED, PEAK
 from dpprof.record.figures.results import FINISHED, describe_precision
+from dpprof.record.figures.step import LogicalStep
 from dpprof.record.figures.verdicts import CANNOT_TELL, FAIL, PASS
 from dpprof.record.record import FailureKind
 from dpprof.vocabulary.clipping import OTHER_ALGORITHMS
@@ -158,9 +159,9 @@ class Cell:
         return {name: phase.ms for name, phase in self.phases.items() if phase.ms is not None}
 
     @property
-    def bound(self) -> Bound | None:
-        """Shares of an estimate's step by what bounds it; None where they are not predicted."""
-        return self.representative[0].bound
+    def step(self) -> LogicalStep | None:
+        """What an estimate's step takes; None if it was not estimated."""
+        return self.representative[0].step
 
     @property
     def moved_by_phase(self) -> dict[str, float]:

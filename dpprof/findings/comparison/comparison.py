@@ -153,8 +153,8 @@ class Comparison:
         """Return the text of `summary.json`."""
         data = {"schema_version": SCHEMA_VERSION} | dataclasses.asdict(self)
         for run in (run for cell in data["cells"] for run in cell["runs"]):
-            if run["bound"] is None:  # most runs are no estimates for a GPU
-                del run["bound"]
+            if run["step"] is None:  # most runs are no estimates
+                del run["step"]
         return json.dumps(data, indent=1)
 
     @classmethod

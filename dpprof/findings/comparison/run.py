@@ -4,10 +4,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Self
 
-from dpprof.record.figures.capacity import Bound, assumptions
+from dpprof.record.figures.capacity import assumptions
 from dpprof.record.figures.figures import PhaseFigures
 from dpprof.record.figures.names import IQR, MEAN_BATCH, OTHERS_PCT, STEP, SWITCHES
 from dpprof.record.figures.results import Result, nonfinite_losses
+from dpprof.record.figures.step import LogicalStep
 from dpprof.record.record import FailureKind, PrivacyResult
 from dpprof.vocabulary.units import mib
 
@@ -59,7 +60,7 @@ class Run:
     something. `weights_dtype` are the types of the weights in words (empty: not known). `step_s` are the
     timed steps in seconds, `pace` those of the pace pass relative to its fixed computation. `peak_phase` has
     the ledger's peak. `assumptions` are an estimate's; `doubts` are what it cannot follow, with the bytes
-    that this may come to (None: unbounded), and `bound` what its predicted step is bound by.
+    that this may come to (None: unbounded), and `step` what its step takes.
     """
 
     name: str
@@ -82,7 +83,7 @@ class Run:
     moved: list[MovedBytes] = field(default_factory=list)
     assumptions: list[str] = field(default_factory=list)
     doubts: dict[str, int | None] = field(default_factory=dict)
-    bound: Bound | None = None
+    step: LogicalStep | None = None
     gradient_check: str | None = None
     gradient_check_reason: str | None = None
     nonfinite_losses: str | None = None
@@ -153,5 +154,5 @@ class Run:
             moved=[MovedBytes(*key, mib(each.num_bytes)) for key, each in moved.items()],
             assumptions=assumptions(result.config, ledger) if result.config.is_estimate else [],
             doubts={doubt.text: doubt.num_bytes for doubt in ledger.doubts},
-            bound=result.bound,
+            step=result.step,
         )

@@ -9,12 +9,12 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import to_flat
 from dpprof.findings.launch_bound import PredictedStep, launch_bound
 from dpprof.findings.plan.data import MEASURED_DOUBT, TAIL, PlanData, TrainingOption
-from dpprof.findings.plan.timing import EFFICIENCY, MEASURED, PREDICTED, UNKNOWN, Seconds
 from dpprof.findings.verdict.finding import Finding
 from dpprof.privacy.guarantee import RDP
-from dpprof.record.figures.capacity import BOUNDS_DOUBT, device_of, round_batch
+from dpprof.record.figures.capacity import device_of, round_batch
 from dpprof.record.figures.privacy import rounded_up
 from dpprof.record.figures.results import device_name
+from dpprof.record.figures.step import BOUNDS_DOUBT, MEASURED, PREDICTED, UNKNOWN, TimeRange
 from dpprof.vocabulary.formats import joined, listed, number
 from dpprof.vocabulary.precision import precision_in_words
 from dpprof.vocabulary.trainers import short_name, trainer_info
@@ -22,9 +22,9 @@ from dpprof.vocabulary.units import GIB
 
 _BASES = {
     MEASURED: "from measured steps, scaled by what the ledger says grows with the batch",
-    EFFICIENCY: "the least times over the given efficiency: a range, not a prediction",
     PREDICTED: "predicted from measured times of operators{}: a range",
-    UNKNOWN: "not known: no step was measured, and no device is given by name",
+    UNKNOWN: "not known: no step was measured, and no table of times is given. Name a GPU as target, or take "
+    "the table that `dpprof calibrate` measures",
 }
 
 
@@ -55,7 +55,7 @@ def reason(plan: PlanData) -> str:
     if plan.close:
         text += f": {_too_close(plan.close)}"
     elif len(trainers) > 1:
-        fastest = "the fastest" if one.step.basis == MEASURED else "by its predicted time the fastest"
+        fastest = "the fastest" if one.basis == MEASURED else "by its predicted time the fastest"
         text += f": {fastest} of {len(trainers)} trainers at that batch"
     return f"{text}{_why_not_larger(plan, one)}."
 
@@ -90,7 +90,7 @@ def _why_not_larger(plan: PlanData, one: TrainingOption) -> str:
 def _too_close(close: Sequence[TrainingOption]) -> str:
     """Explain that it is too close to call, and why the first is recommended."""
     one, *others = close
-    is_measured = one.step.basis == MEASURED
+    is_measured = one.basis == MEASURED
     doubt, times = (MEASURED_DOUBT, "measured") if is_measured else (BOUNDS_DOUBT, "predicted")
     text = f"too close to call, as the {times} times of {_names(close)} at that batch are within "
     text += f"{100 * doubt:.0f} %"
@@ -178,7 +178,7 @@ def _of_recommended(plan: PlanData, one: TrainingOption) -> Iterator[str]:
             f"device holds {at_least(one.largest, one.is_at_least)}. Measure larger ones to know whether "
             "they are faster."
         )
-    others = {short_name(o.trainer) for o in plan.options if o.step.basis != one.step.basis}
+    others = {short_name(o.trainer) for o in plan.options if o.basis != one.basis}
     if others:
         yield f"Not compared, as nothing was measured with them: {', '.join(sorted(others))}."
 
@@ -186,22 +186,22 @@ def _of_recommended(plan: PlanData, one: TrainingOption) -> Iterator[str]:
 def waits(plan: PlanData) -> Finding | None:
     """Say that the row to begin with is launch-bound; None if it is not, or nothing is predicted."""
     one = plan.recommended or plan.next_best
-    if one is None or plan.bound is None:
+    if one is None or plan.step is None:
         return None
     larger = ""
-    if one.physical_batch < round_batch(one.largest) and one.step.basis != MEASURED:
+    if one.physical_batch < round_batch(one.largest) and one.basis != MEASURED:
         larger = (
             "Take a larger logical batch, whose noise and steps differ: a device holds "
             f"{at_least(one.largest, one.is_at_least)} samples at once, and hardly any step gives it more "
             f"than {one.physical_batch:,}."
         )
     config, _ = plan.prediction(one)
-    return launch_bound([PredictedStep(config, plan.bound)], larger=larger)
+    return launch_bound([PredictedStep(config, plan.step)], larger=larger)
 
 
 def rests_on(plan: PlanData) -> list[str]:
     """List what the figures are based on."""
-    bases = dict.fromkeys(option.step.basis for option in plan.options)
+    bases = dict.fromkeys(option.basis for option in plan.options)
     accountants = "PRV (Gopi, Lee and Wutschitz 2021)"
     if any(noise.guarantee.accountant == RDP for noise in plan.noises):
         accountants += " or, where PRV cannot answer, RDP"
@@ -223,17 +223,15 @@ def rests_on(plan: PlanData) -> list[str]:
 def _correction(plan: PlanData) -> str:
     """Describe how far earlier runs show predictions to be off, if they do."""
     reached = plan.reached
-    if reached is None or not reached.names:
+    if reached is None:
         return ""
     low, high = (f"{100 * share:.3g} %" for share in (reached.low, reached.high))
     return f", which were {low} to {high} of the time that {len(reached.names)} earlier runs took there"
 
 
-def span(time: Seconds | None) -> str:
+def span(time: TimeRange | None) -> str:
     """Format a range: one number if both ends are equal."""
     if time is None:
-        return ""
-    if time.least is None or time.most is None:
         return "not known"
     return number(time.least) if time.least == time.most else f"{number(time.least)} to {number(time.most)}"
 
@@ -260,7 +258,7 @@ def to_data(plan: PlanData) -> dict[str, Any]:
         "rests_on": rests_on(plan),
         "experiments": {f.config.trainer: to_flat(f.config) for f in plan.fitted},
         "estimates": {f.config.trainer: list(f.folders) for f in plan.fitted},
-        "efficiency": None if plan.reached is None else dataclasses.asdict(plan.reached),
+        "reached": plan.reached and dataclasses.asdict(plan.reached),
         "measured": {f.config.trainer: list(f.measured.names) for f in plan.fitted if f.measured},
     }
 
@@ -276,7 +274,7 @@ def _row(plan: PlanData, option: TrainingOption) -> dict[str, Any]:
     noise = option.noise
     _, step = plan.prediction(option)
     times = {"step_s": option.step, "hours": option.hours, "device_hours": option.device_hours}
-    times |= {"cost": option.cost or Seconds(None, None, UNKNOWN)}
+    times |= {"cost": option.cost}
     return {
         "trainer": option.trainer,
         "logical_batch": noise.logical_batch,
@@ -292,13 +290,17 @@ def _row(plan: PlanData, option: TrainingOption) -> dict[str, Any]:
         "physical_batch": option.physical_batch,
         "physical_batches": option.num_physical,
         "most_physical_batches": option.most_physical,
-        **{f"{name}_{end}": getattr(time, end) for name, time in times.items() for end in ("least", "most")},
-        "time_basis": option.step.basis,
+        **{
+            f"{name}_{end}": time and getattr(time, end)
+            for name, time in times.items()
+            for end in ("least", "most")
+        },
+        "time_basis": option.basis,
         "predicted": {
             "plan": plan.name,
-            "step_s_least": step.least,
-            "step_s_most": step.most,
-            "time_basis": step.basis,
+            "step_s_least": step.time and step.time.least,
+            "step_s_most": step.time and step.time.most,
+            "time_basis": step.time_basis,
             "target": plan.config.estimating.target if device_of(plan.config) else "",
         },
     }

@@ -8,23 +8,16 @@ from functools import cached_property
 
 from dpprof.config.entry_points import PlanConfig
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.findings.plan.timing import (
-    BASES,
-    MEASURED,
-    UNKNOWN,
-    MeasuredSteps,
-    Reached,
-    Seconds,
-    StepCost,
-    logical_step,
-)
+from dpprof.findings.plan.timing import MeasuredSteps, Reached
 from dpprof.privacy.guarantee import Guarantee
 from dpprof.privacy.physical_batches import (
     expected_largest_draw,
     expected_physical_batches,
     most_physical_batches,
 )
-from dpprof.record.figures.capacity import BOUNDS_DOUBT, ROUND_UNIT, Bound, round_batch
+from dpprof.record.figures.capacity import ROUND_UNIT, round_batch
+from dpprof.record.figures.cost import StepCost
+from dpprof.record.figures.step import BASES, BOUNDS_DOUBT, MEASURED, UNKNOWN, LogicalStep, TimeRange
 from dpprof.record.record import Record
 from dpprof.vocabulary.trainers import trainer_info
 
@@ -62,6 +55,7 @@ class BatchNoise:
 class Fitted:
     """A trainer's largest physical batch on a device (0: none), the bytes it needs, and its step's cost.
 
+    `cost` has measured times if there are `measured` steps, else predicted ones.
     `weights_dtype` are the types of the model's weights in words; empty if not known. `unlike` are the names
     of measured runs that do not count, as their weights have another type. `is_at_least` means that larger
     batches may fit too: none was tried.
@@ -79,6 +73,12 @@ class Fitted:
     unlike: tuple[str, ...] = ()
     is_at_least: bool = False
 
+    def corrected(self, reached: Reached) -> "Fitted":
+        """Return it with predicted times as earlier runs correct them; measured ones stay."""
+        if self.cost is None or self.measured is not None:
+            return self
+        return dataclasses.replace(self, cost=self.cost.corrected(reached.low, reached.high))
+
 
 @dataclass(frozen=True)
 class TrainingOption:
@@ -87,7 +87,7 @@ class TrainingOption:
     `largest` is the physical batch that fits (`is_at_least`: or a larger one), `physical_batch` the most to
     use. `num_physical` is their expected number in a logical step on the device that draws the most, as the
     others wait for it. Any device exceeds `most_physical` in a whole training with a chance of at most
-    `TAIL`. `step` is a logical step.
+    `TAIL`. `step` is the time of a logical step, None if it is not known.
     """
 
     trainer: str
@@ -96,35 +96,42 @@ class TrainingOption:
     physical_batch: int
     num_physical: float
     most_physical: int
-    step: Seconds
-    hours: Seconds
-    cost: Seconds | None
+    step: TimeRange | None
+    basis: str
     num_devices: int
+    price_per_device_hour: float = 0.0
     is_at_least: bool = False
 
     @property
-    def device_hours(self) -> Seconds:
+    def hours(self) -> TimeRange | None:
+        """Hours of the whole training."""
+        return self.step and self.step.times(self.noise.steps / _SECONDS_PER_HOUR)
+
+    @property
+    def device_hours(self) -> TimeRange | None:
         """Hours of all devices together."""
-        return self.hours.times(self.num_devices)
+        return self.hours and self.hours.times(self.num_devices)
+
+    @property
+    def cost(self) -> TimeRange | None:
+        """Price of the whole training; None if no price is given, or its time is not known."""
+        hours, price = self.device_hours, self.price_per_device_hour
+        return hours.times(price) if hours is not None and price else None
 
     @property
     def price(self) -> float | None:
         """Price for comparisons: hours, as all options have the same devices."""
-        return self.hours.middle
+        return self.hours and self.hours.seconds
 
 
-def option_of(
-    fitted: Fitted, noise: BatchNoise, plan: PlanConfig, reached: Reached | None = None
-) -> TrainingOption | None:
+def option_of(fitted: Fitted, noise: BatchNoise, plan: PlanConfig) -> TrainingOption | None:
     """Return a trainer with a logical batch as an option; None if no batch fits."""
     if not fitted.largest or fitted.cost is None:
         return None
     limit = min(round_batch(fitted.largest), _most_physical(plan, noise.sample_rate, noise.steps, 1))
     physical = _knee(fitted, noise, plan, limit) if fitted.measured else limit
     average, num_physical = _physical_batches(noise, plan, physical)
-    step = logical_step(fitted.config, fitted.cost, fitted.measured, reached, average, num_physical)
-    hours = step.times(noise.steps / _SECONDS_PER_HOUR)
-    price = plan.price_per_device_hour
+    step = fitted.cost.logical(average, num_physical)
     return TrainingOption(
         trainer=fitted.config.trainer,
         noise=noise,
@@ -132,10 +139,10 @@ def option_of(
         physical_batch=physical,
         num_physical=num_physical,
         most_physical=_most_physical(plan, noise.sample_rate, noise.steps, physical),
-        step=step,
-        hours=hours,
-        cost=hours.times(plan.num_devices * price) if price else None,
+        step=step.time,
+        basis=step.time_basis,
         num_devices=plan.num_devices,
+        price_per_device_hour=plan.price_per_device_hour,
         is_at_least=fitted.is_at_least,
     )
 
@@ -169,8 +176,8 @@ def _knee(fitted: Fitted, noise: BatchNoise, plan: PlanConfig, limit: int) -> in
     assert measured is not None, "checked before"
 
     def seconds(size: int) -> float:
-        average, num = _physical_batches(noise, plan, size)
-        return logical_step(fitted.config, cost, measured, None, average, num).middle or math.inf
+        time = cost.logical(*_physical_batches(noise, plan, size)).time
+        return math.inf if time is None else time.seconds
 
     least, most = (min(size, limit) for size in measured.told)
     sizes: list[int] = sorted(
@@ -211,14 +218,14 @@ def recommended(options: Sequence[TrainingOption]) -> TrainingOption | None:
 def too_close(noise: BatchNoise, options: Sequence[TrainingOption]) -> list[TrainingOption]:
     """Return a logical batch's options whose times cannot be told from the fastest, which is included."""
     alike = [one for one in options if one.noise == noise and one.price is not None]
-    doubt = MEASURED_DOUBT if alike[0].step.basis == MEASURED else BOUNDS_DOUBT
+    doubt = MEASURED_DOUBT if alike[0].basis == MEASURED else BOUNDS_DOUBT
     least = min(one.price or 0.0 for one in alike)
     return [one for one in alike if (one.price or 0.0) <= least * (1 + doubt)]
 
 
 def _in_doubt(one: TrainingOption) -> tuple[float, float]:
     """Return the sort key between options that are too close to call."""
-    if one.step.basis == MEASURED:
+    if one.basis == MEASURED:
         return -one.largest, one.price or math.inf
     return trainer_info(one.trainer).times_standard or math.inf, -one.largest
 
@@ -233,7 +240,7 @@ class PlanData:
     """A plan of the `fitted` trainers with each logical batch.
 
     `peak_bytes` is the allocator's expected peak in the row to begin with, by the `estimate` in that folder;
-    `bound` is what bounds its step, where that is predicted.
+    `step` is what that step takes.
     `advice` says what would make a step fit where none does.
     """
 
@@ -246,7 +253,7 @@ class PlanData:
     peak_bytes: int | None = None
     estimate: str = ""
     advice: str = ""
-    bound: Bound | None = None
+    step: LogicalStep | None = None
 
     @property
     def config(self) -> ExperimentConfig:
@@ -266,9 +273,7 @@ class PlanData:
     @cached_property
     def options(self) -> list[TrainingOption]:
         """Each trainer that fits with each logical batch."""
-        made = [
-            option_of(one, noise, self.asked, self.reached) for noise in self.noises for one in self.fitted
-        ]
+        made = [option_of(one, noise, self.asked) for noise in self.noises for one in self.fitted]
         return [option for option in made if option is not None]
 
     @property
@@ -279,9 +284,9 @@ class PlanData:
     @property
     def comparable(self) -> list[TrainingOption]:
         """Options whose times have the best basis; a least time and a measured one do not compare."""
-        found = {option.step.basis for option in self.options}
+        found = {option.basis for option in self.options}
         best = next((basis for basis in BASES if basis in found), UNKNOWN)
-        return [option for option in self.options if option.step.basis == best]
+        return [option for option in self.options if option.basis == best]
 
     @property
     def recommended(self) -> TrainingOption | None:
@@ -318,8 +323,8 @@ class PlanData:
         found = [] if one is None else too_close(one.noise, self.comparable)
         return sorted(found, key=lambda other: other is not one) if len(found) > 1 else []
 
-    def prediction(self, one: TrainingOption) -> tuple[ExperimentConfig, Seconds]:
-        """Return one logical step of a row as an experiment that can be measured, and its time.
+    def prediction(self, one: TrainingOption) -> tuple[ExperimentConfig, LogicalStep]:
+        """Return one logical step of a row as an experiment that can be measured, and what it takes.
 
         It has the expected number of physical batches, all full; drawn ones vary, as in the row's own time.
         """
@@ -332,7 +337,7 @@ class PlanData:
             accumulation_steps=num_physical,
             noise_multiplier=one.noise.guarantee.noise_multiplier,
         )
-        return config, logical_step(config, fitted.cost, fitted.measured, self.reached, batch, num_physical)
+        return config, fitted.cost.logical(batch, num_physical)
 
 
 def peak_with_more_batches(estimate: Record, estimated: int, wanted: int) -> int | None:

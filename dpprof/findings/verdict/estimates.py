@@ -69,9 +69,7 @@ def waits(comparison: Comparison) -> Finding | None:
 
 
 def _predicted(cells: Sequence[Cell]) -> list[PredictedStep]:
-    return [
-        PredictedStep(c.config, c.bound, c.figures[PREDICTED] / 1e3) for c in cells if c.bound is not None
-    ]
+    return [PredictedStep(c.config, c.step) for c in cells if c.step is not None and c.step.bound is not None]
 
 
 def _estimated_cells(comparison: Comparison) -> list[Cell]:

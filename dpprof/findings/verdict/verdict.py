@@ -87,14 +87,14 @@ def communications(comparison: Comparison) -> Finding | None:
     known = {name for _, cells in sending for cell in cells for name in cell.figures}
     text = "What each rank sends to others in a step"
     if SENDING in known:
-        text += ", and the least time that this takes"
+        text += ", and the time that this is predicted to take"
     if EXPOSED in known:
         text += ", and how much longer the step takes than alone"
     return Finding("Communication", f"{text}:", points) if points else None
 
 
 def _sent(cell: Cell) -> str:
-    """Tell what a rank sends: of an estimate with the least time, else with what it adds to the step."""
+    """Tell what a rank sends: of an estimate with the predicted time, else with what it adds to the step."""
     figures = cell.figures
     text = f"{memory(figures[SENT])} with {short_name(cell.trainer)}"
     if SENDING in figures:

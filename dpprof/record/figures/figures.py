@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Self
 
 from dpprof.config.flat import from_flat
-from dpprof.record.figures.capacity import EstimateFigures
 from dpprof.record.figures.counters import CounterFigures, StepCounters
+from dpprof.record.figures.estimate import EstimateFigures
 from dpprof.record.figures.ledger import LedgerFigures
 from dpprof.record.ledger import Moved
 from dpprof.record.record import RankResult, Record

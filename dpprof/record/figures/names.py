@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from typing import NamedTuple
 
-from dpprof.record.figures.capacity import EstimateFigures
 from dpprof.record.figures.counters import CounterFigures, StepCounters
+from dpprof.record.figures.estimate import EstimateFigures
 from dpprof.record.figures.figures import Figures, PhaseFigures, RankFigures, RanksFigures
 from dpprof.record.figures.ledger import LedgerFigures, flops_in_theory, flops_of_layers
 from dpprof.record.figures.verdicts import FAIL, WARNING, having, least_chance
@@ -28,7 +28,7 @@ KERNEL_MS, DRAM_TO_LEDGER = "counters/kernel_ms", "counters/dram_to_ledger_ratio
 DRAM_READ, DRAM_WRITTEN = "counters/dram_read_mib", "counters/dram_written_mib"
 L2_READ, L2_WRITTEN = "counters/l2_read_mib", "counters/l2_written_mib"
 COPY, MATMUL = "ceilings/copy_gib_per_s", "ceilings/matmul_tflop_per_s"
-SENT, SENDING = "communication/sent_mib", "floor/communication_ms"
+SENT, SENDING = "communication/sent_mib", "predicted/communication_ms"
 EXPOSED, EXPOSED_PCT = "communication/exposed_ms", "communication/exposed_pct"
 SAMPLES, TOKENS = "throughput/samples_per_s", "throughput/tokens_per_s"
 MOVED = "io/total_mib"
@@ -37,14 +37,13 @@ FLOPS_OF_LAYERS, FLOPS_IN_THEORY = "flops/of_layers", "flops/in_theory"
 NEEDED = "memory/needed_mib"
 CAPACITY = "memory/capacity_mib"
 FITS = "memory/fits"
-FLOOR = "floor/step_ms"
 # A predicted step, its least and its most.
 PREDICTED = "predicted/step_ms"
 PREDICTIONS = (PREDICTED, f"{PREDICTED}_least", f"{PREDICTED}_most")
 EPSILON, DELTA, NOISE = "privacy/epsilon", "privacy/delta", "privacy/noise_multiplier"
 RATE, STEPS = "privacy/sample_rate", "privacy/steps"
 # The most important figures of a run.
-HEADLINE = (PEAK, STEP, SAMPLES, MOVED, FLOPS, NEEDED, FITS, PREDICTED, FLOOR)
+HEADLINE = (PEAK, STEP, SAMPLES, MOVED, FLOPS, NEEDED, FITS, PREDICTED)
 
 # What MLflow's names cannot have, and the signs that `key_of` and paths use.
 _NOT_IN_NAMES = re.compile(r"[^\w.\- ]")
@@ -314,11 +313,7 @@ def _estimate(estimate: EstimateFigures) -> Iterator[Metric]:
     yield Metric(NEEDED, estimate.needed_mib)
     yield Metric(CAPACITY, estimate.capacity_mib)
     yield Metric(FITS, None if estimate.fits is None else float(estimate.fits))
-    for phase, seconds in estimate.floor_s.items():
-        yield Metric(f"floor/{key_of(phase)}_ms", ms(seconds))
-    for name, least in ((SENDING, estimate.communication_s), (FLOOR, estimate.step_floor_s)):
-        if least is not None:
-            yield Metric(name, ms(least))
+    yield Metric(SENDING, None if estimate.sending_s is None else ms(estimate.sending_s))
     for phase, predicted in estimate.predicted_s.items():
         yield Metric(predicted_name(phase), ms(predicted.seconds))
     for name, seconds in zip(PREDICTIONS, estimate.step_predicted_s or (), strict=False):

@@ -8,13 +8,16 @@ from functools import cached_property
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.errors import DpprofError
 from dpprof.json_files import naming
-from dpprof.record.figures.capacity import Bound, EstimateFigures, capacity_bytes, fit_sentence, time_range
+from dpprof.record.figures.capacity import capacity_bytes
+from dpprof.record.figures.estimate import EstimateFigures, fit_sentence, time_range
 from dpprof.record.figures.figures import Figures
 from dpprof.record.figures.ledger import UNTRACKED
 from dpprof.record.figures.names import Metric, memory_metrics, metrics, named, plan_metrics
 from dpprof.record.figures.privacy import headline
+from dpprof.record.figures.step import LogicalStep
 from dpprof.record.figures.verdicts import CANNOT_TELL, FAIL, PASS, VERIFY, Verdict, verdicts
 from dpprof.record.folder import RunFolder
+from dpprof.record.ledger import LedgerResult
 from dpprof.record.record import Failure, FailureKind, PassStatus, Predicted, Record
 from dpprof.vocabulary.formats import memory, milliseconds, size
 from dpprof.vocabulary.loops import LOOP_NAMES
@@ -72,10 +75,16 @@ class Result:
         return Figures.of(self.record) if self.record is not None and stands else None
 
     @property
-    def bound(self) -> Bound | None:
-        """Shares of an estimate's step by what bounds it; None where they are not predicted."""
+    def step(self) -> LogicalStep | None:
+        """What an estimate's step takes; None if it was not estimated."""
         estimate = self.figures.estimate if self.figures is not None else None
-        return estimate.bound if estimate is not None else None
+        return estimate.step if estimate is not None else None
+
+    @property
+    def estimated(self) -> tuple[ExperimentConfig, LedgerResult] | None:
+        """Its experiment with the ledger, of which `StepCost` is made; None without a ledger."""
+        ledger = self.record.ledger if self.record is not None else None
+        return None if ledger is None else (self.config, ledger)
 
     @cached_property
     def named(self) -> list[Metric]:

@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import pytest
+from example_costs import step
 
 from dpprof.config.changes import BATCH, LEARNED, SAME, Change
 from dpprof.config.entry_points import AdviceConfig
@@ -12,10 +13,11 @@ from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.flat import parse_experiment
 from dpprof.findings.advice.answer import AdviceData, answer, change_pct, experiment, notes, order, to_data
 from dpprof.findings.advice.arithmetic import ByArithmetic
-from dpprof.findings.advice.weighing import LogicalCost, Weighed, Weighing
+from dpprof.findings.advice.weighing import Weighed, Weighing
 from dpprof.pages import html, markdown
 from dpprof.pages.advice import page
 from dpprof.pages.document import Bar, Table
+from dpprof.record.figures.step import LogicalStep
 
 GIB = 2**30
 CONFIG = parse_experiment({"trainer": "flat", "target": "A100-40GB"}, EstimatingConfig).resolve(
@@ -23,8 +25,8 @@ CONFIG = parse_experiment({"trainer": "flat", "target": "A100-40GB"}, Estimating
 )
 
 
-def cost(gib: float, seconds: float | None = 1.0) -> LogicalCost:
-    return LogicalCost(round(gib * GIB), "backward", 1000, 1000, seconds)
+def cost(gib: float, seconds: float | None = 1.0) -> LogicalStep:
+    return step(round(gib * GIB), seconds, 1000, 1000)
 
 
 def weighed(name: str, gib: float, seconds: float | None = 1.0, alters: str = SAME) -> Weighed:

@@ -7,18 +7,14 @@ from example_estimates import estimate
 from example_ledger import MIB
 
 from dpprof.findings.advice.arithmetic import by_arithmetic, peak_with
-from dpprof.findings.advice.weighing import LogicalCost, batches_to_estimate, extended
+from dpprof.findings.advice.weighing import batches_to_estimate, cost_of
 from dpprof.record.figures.results import Result
 from dpprof.record.ledger import (
-    CollectiveRow,
     Doubt,
     HeldTensor,
     LedgerResult,
-    PhasePeak,
-    PhaseTime,
     Segments,
     StepTimeline,
-    TrafficRow,
 )
 
 NOISE, GRADIENT, SUM = "noise", "gradients", "summed_gradients"
@@ -30,56 +26,21 @@ def ledger_of(result: Result) -> LedgerResult:
     return result.record.ledger
 
 
-def with_batches(number: int) -> Result:
-    """An estimate whose first physical batch moves 5 bytes and multiplies 7 times, and each further one 3
-    and 4; the noise moves 11.
-    """
-    made = estimate(target="H200", accumulation_steps=number)
-    ledger = ledger_of(made)
-    ledger.traffic = [
-        TrafficRow(
-            "aten::mm", "matrix_product", "forward", number, 5 + 3 * (number - 1), 0, 7 + 4 * (number - 1)
-        ),
-        TrafficRow("aten::add_", "noise", "noise", 1, 10, 1, 0),
-    ]
-    for row, seconds in zip(ledger.traffic, (0.3 + 0.1 * (number - 1), 0.7), strict=True):
-        row.predicted_s = seconds
-    ledger.phase_peak = {row.phase or "": PhasePeak(1, {}) for row in ledger.traffic}
-    ledger.phase_s = {
-        "forward": PhaseTime(0.3 + 0.1 * (number - 1), 0.2, 0.6, operators=number),
-        "noise": PhaseTime(0.7, 0.5, 0.9, operators=2),
-    }
-    ledger.collectives = [CollectiveRow("all_reduce", "forward", number, 0, 100 * number)]
-    return made
-
-
 def test_few_physical_batches_are_estimated_as_they_are() -> None:
     assert [batches_to_estimate(number) for number in (1, 4, 5, 64)] == [(1,), (4,), (2, 3), (2, 3)]
 
 
-@pytest.mark.parametrize("number", [5, 8, 64])
-def test_more_cost_what_the_third_does(number: int) -> None:
-    whole = with_batches(number)
-    found = LogicalCost.of(whole.config, [with_batches(2), with_batches(3)])
-    assert found is not None
-    assert (found.flops, found.moved) == (7 + 4 * (number - 1), 5 + 3 * (number - 1) + 11)
-    assert found.seconds == pytest.approx(0.3 + 0.1 * (number - 1) + 0.7)
-    longer = extended(ledger_of(with_batches(2)), ledger_of(with_batches(3)), number - 2)
-    assert sum(row.sent for row in longer.collectives) == 100 * number
-    assert {name: time.operators for name, time in longer.phase_s.items()} == {"forward": number, "noise": 2}
-
-
 def test_doubts_are_added_and_those_without_a_bound_give_no_cost() -> None:
     made = estimate()
-    before = LogicalCost.of(made.config, [made])
+    before = cost_of(made.config, [made])
     ledger_of(made).doubts = [Doubt("a", "b", 5 * MIB)]
-    after = LogicalCost.of(made.config, [made])
+    after = cost_of(made.config, [made])
     assert before is not None
     assert after is not None
     assert after.needed == before.needed + 5 * MIB
     assert after.seconds == pytest.approx(2e-3)
     ledger_of(made).doubts = [Doubt("a", "b", None)]
-    assert LogicalCost.of(made.config, [made]) is None
+    assert cost_of(made.config, [made]) is None
 
 
 def held(category: str, num_bytes: int, shape: list[int], phase: str | None = None) -> HeldTensor:

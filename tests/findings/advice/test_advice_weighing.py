@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from example_costs import step as cost
 
 from dpprof.config.changes import BATCH, LEARNED, SAME, Change
 from dpprof.config.estimating import EstimatingConfig
@@ -17,10 +18,10 @@ from dpprof.findings.advice.weighing import (
     SUFFICES,
     TOO_LARGE,
     Combining,
-    LogicalCost,
     Weighed,
     Weighing,
 )
+from dpprof.record.figures.step import LogicalStep
 
 CONFIG = parse_experiment(
     {"trainer": "flat", "model_size": "tiny", "device": "cpu", "batch_size": 8}, EstimatingConfig
@@ -30,10 +31,6 @@ BK = Change("bk", "trainer", {"trainer": "DPBookKeepingTrainer"})
 CHECKPOINTS = Change("checkpointing", "checkpointing", {"activation_checkpointing": True})
 LEAN = Change("lean", "loop", {"loop": "lean"})
 LORA = Change("LoRA", "train", {"train": "lora"}, LEARNED)
-
-
-def cost(needed: int, least_s: float | None = 1.0, flops: int = 100, moved: int = 100) -> LogicalCost:
-    return LogicalCost(needed, "backward", flops, moved, least_s)
 
 
 def weighed(name: str, *figures: Any, alters: str = SAME) -> Weighed:
@@ -106,7 +103,7 @@ def test_without_rates_flops_decide_then_bytes_moved() -> None:
 
 
 def test_a_batch_becomes_smaller_until_it_fits() -> None:
-    def estimate(config: ExperimentConfig) -> LogicalCost:
+    def estimate(config: ExperimentConfig) -> LogicalStep:
         return cost(100 * config.batch_size)
 
     found = Combining(CONFIG, estimate, 200).smaller_batch()
@@ -124,7 +121,7 @@ def test_a_batch_becomes_smaller_until_it_fits() -> None:
         Combining(parse_experiment({"batch_size": 1}, EstimatingConfig), estimate, 1).smaller_batch()
 
 
-def needs(config: ExperimentConfig) -> LogicalCost:
+def needs(config: ExperimentConfig) -> LogicalStep:
     """1000 bytes for a batch of eight, of which changes take off a part."""
     fixed = 100 if config.train == "lora" else 200
     per_sample = {"DPSGDTrainer": 100, "DPGhostClippingTrainer": 80, "DPBookKeepingTrainer": 60}

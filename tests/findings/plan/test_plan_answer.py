@@ -5,14 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from example_costs import seconds
 from example_plans import SAMPLES, fitted, noises_of
 
 from dpprof.config.entry_points import PlanConfig
 from dpprof.findings.plan.answer import caveats, question, reason, to_data, weak_privacy
 from dpprof.findings.plan.data import Fitted, PlanData
-from dpprof.findings.plan.timing import Affine, PhaseCost, StepCost
 from dpprof.pages import html, markdown
 from dpprof.pages.plan import page
+from dpprof.record.figures.cost import Affine, PhaseCost, StepCost
 from dpprof.vocabulary.trainers import TRAINERS
 
 RESULTS = Path(__file__).parents[3] / "docs" / "results" / "trainers_cpu.md"
@@ -30,10 +31,7 @@ def plan_of(bk: float) -> PlanData:
     found = []
     for trainer, flops in (("ghost", 1.0), ("bk", bk)):
         one = fitted(trainer, device="cuda", device_memory_gib=0, target="H100")
-        times = {
-            name: Affine(0.0, flops * s) for name, s in (("seconds", 0.1), ("least", 0.09), ("most", 0.12))
-        }
-        cost = StepCost({"forward": PhaseCost(Affine(), Affine(0.0, 1e12 * flops), Affine(), **times)})
+        cost = StepCost({"forward": PhaseCost(each=seconds(Affine(0.0, 0.1 * flops), 0.9, 1.2))})
         found.append(Fitted(one.config, one.largest, cost))
     return PlanData("plan-example", asked, noises_of(asked), found, {})
 

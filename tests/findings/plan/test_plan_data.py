@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 import pytest
+from example_costs import COST
 from example_results import result
 
 from dpprof.config.entry_points import PlanConfig
@@ -19,22 +20,11 @@ from dpprof.findings.plan.data import (
     recommended,
     too_close,
 )
-from dpprof.findings.plan.timing import (
-    EFFICIENCY,
-    MEASURED,
-    PREDICTED,
-    UNKNOWN,
-    Affine,
-    MeasuredSteps,
-    PhaseCost,
-    Reached,
-    Seconds,
-    StepCost,
-    logical_step,
-)
+from dpprof.findings.plan.timing import MeasuredSteps, Reached
 from dpprof.privacy.guarantee import PRV, Guarantee
-from dpprof.record.figures.capacity import in_logical_step
+from dpprof.record.figures.cost import Affine, StepCost
 from dpprof.record.figures.results import Result
+from dpprof.record.figures.step import MEASURED, PREDICTED, UNKNOWN, TimeRange, link_of
 
 CONFIG = parse_experiment(
     {"trainer": "bk", "model_size": "tiny", "target": "H100", "savings": False}, EstimatingConfig
@@ -42,28 +32,6 @@ CONFIG = parse_experiment(
 ON_CPU = parse_experiment(
     {"trainer": "bk", "model_size": "tiny", "device": "cpu", "device_memory_gib": 1}, EstimatingConfig
 ).resolve(cuda_available=False)
-NOTHING = Affine()
-
-
-def taking(seconds: Affine) -> dict[str, Affine]:
-    """A predicted time, at least half of it and at most twice."""
-    scaled = {
-        name: Affine(s * seconds.constant, s * seconds.slope) for name, s in (("least", 0.5), ("most", 2))
-    }
-    return {"seconds": seconds, **scaled}
-
-
-# Forward multiplies, noise moves bytes; H100: 67e12 FLOP/s in fp32, 3350e9 bytes/s.
-COST = StepCost(
-    {
-        "forward": PhaseCost(
-            NOTHING, Affine(0.0, 67e10), NOTHING, Affine(0.0, 0.01), **taking(Affine(0.0, 0.02))
-        ),
-        "noise": PhaseCost(Affine(3350e7), NOTHING, NOTHING, Affine(0.01), **taking(Affine(0.03))),
-    }
-)
-
-
 PLAN = PlanConfig(dataset_size=100_000)
 
 
@@ -79,38 +47,25 @@ def option_with(fitted: Fitted, logical_batch: int, plan: PlanConfig = PLAN) -> 
     return found
 
 
-def test_a_line_goes_through_its_points_and_phases_count_as_often_as_they_come() -> None:
-    line = Affine.through([(2, 7.0), (3, 9.0), (4, 11.0)])
-    assert (line.constant, line.slope) == (3.0, 2.0)
-    assert Affine.through([(5, 4.0)])(100) == 4.0
-    seconds = {"zero_grad": 1.0, "forward": 2.0, "noise": 5.0}
-    assert in_logical_step(CONFIG, seconds, 3) == 12.0
-    opacus = dataclasses.replace(CONFIG, trainer="DPSGDTrainer", options={})
-    assert in_logical_step(opacus, seconds, 3) == 14.0
-
-
-def test_times_are_predicted_or_follow_from_bytes_and_flops_by_an_efficiency() -> None:
-    found = logical_step(CONFIG, COST, None, None, physical_batch=8, num_physical=4)
-    assert found.basis == PREDICTED
-    assert (found.least, found.most) == pytest.approx((0.67 / 2, 2 * 0.67))
-    corrected = logical_step(CONFIG, COST, None, Reached(0.8, 1.25, ("run",)), 8, 4)
-    assert (corrected.least, corrected.most) == pytest.approx((0.67 / 1.25, 0.67 / 0.8))
-    ranged = logical_step(CONFIG, COST, None, Reached(0.25, 0.5), physical_batch=8, num_physical=4)
-    assert (ranged.least, ranged.most) == pytest.approx((0.66, 1.32))
-    assert ranged.basis == EFFICIENCY
-    unpredicted = StepCost({"forward": PhaseCost(NOTHING, Affine(0.0, 67e10), NOTHING)})
-    unknown = logical_step(ON_CPU, unpredicted, None, Reached(0.5, 0.5), physical_batch=8, num_physical=4)
-    assert unknown == Seconds(None, None, UNKNOWN)
-
-
-def test_two_measured_sizes_give_a_line_and_one_grows_by_the_ledger() -> None:
+def test_two_measured_sizes_give_a_line_and_one_grows_as_predicted() -> None:
     at = ((2, {"forward": 0.2, "noise": 0.5}), (4, {"forward": 0.3, "noise": 0.5}))
-    one, two = (MeasuredSteps(at[:count], ("run",), has_ranks=False) for count in (1, 2))
-    assert one.seconds(COST, 8) == {"forward": pytest.approx(0.8), "noise": pytest.approx(0.5)}
-    assert two.seconds(COST, 8) == {"forward": pytest.approx(0.5), "noise": pytest.approx(0.5)}
-    found = logical_step(ON_CPU, COST, two, None, physical_batch=8, num_physical=4)
-    assert found.least == found.most == pytest.approx(2.5)
-    assert found.basis == MEASURED
+    one, two = (
+        MeasuredSteps(at[:count], ("run",), has_ranks=False).cost(ON_CPU, COST).logical(8, 4)
+        for count in (1, 2)
+    )
+    assert one.time == pytest.approx((4 * 0.8 + 0.5,) * 3)
+    assert two.time == pytest.approx((4 * 0.5 + 0.5,) * 3)
+    assert two.time_basis == MEASURED
+    assert StepCost({}).logical(8, 4).time_basis == UNKNOWN
+
+
+def test_ranks_that_were_not_measured_send_within_the_step_or_on_top() -> None:
+    ranks = dataclasses.replace(CONFIG, parallel="ddp", world_size=2)
+    measured = MeasuredSteps(((8, {"noise": 0.5}),), ("run",), has_ranks=False).cost(ranks, COST)
+    noise = dataclasses.replace(measured.phases["noise"], each={"sent": Affine(link_of(ranks) * 1e9)})
+    cost = dataclasses.replace(measured, phases={"noise": noise})
+    assert cost.logical(8, 0.25).time == pytest.approx((0.625, 0.5, 0.75))
+    assert cost.logical(8, 2).time == pytest.approx((2.25, 2.0, 2.5))
 
 
 def test_an_option_is_limited_by_memory_and_by_what_is_ever_drawn() -> None:
@@ -154,10 +109,9 @@ def test_no_row_has_a_use_for_larger_batches_than_the_search_tries(
 def test_devices_share_the_batch_and_the_price_is_for_all() -> None:
     plan = dataclasses.replace(PLAN, num_devices=4, price_per_device_hour=2.0)
     found = option_with(Fitted(CONFIG, 64, COST), 256, plan)
-    assert found.hours.least == pytest.approx(found.step.least)  # 3,600 steps
-    assert found.cost is not None
-    assert found.hours.least is not None
-    assert found.cost.least == pytest.approx(8 * found.hours.least)
+    assert found.hours == pytest.approx(found.step)  # 3,600 steps
+    assert found.hours is not None
+    assert found.cost == pytest.approx(found.hours.times(8))
 
 
 def test_the_smallest_physical_batch_near_the_best_throughput_is_taken() -> None:
@@ -175,14 +129,14 @@ def knee_of(forward: tuple[tuple[int, float], ...]) -> int:
     """The physical batch that is chosen, by the seconds of forward at some batches."""
     at = tuple((batch, {"forward": seconds, "noise": 0.0}) for batch, seconds in forward)
     measured = MeasuredSteps(at, ("run",), has_ranks=False)
-    return option_with(Fitted(ON_CPU, 4096, COST, measured), 4096).physical_batch
+    return option_with(Fitted(ON_CPU, 4096, measured.cost(ON_CPU, COST), measured), 4096).physical_batch
 
 
 def of(
     trainer: str, hours: float | None, largest: int = 8, basis: str = PREDICTED, *, logical_batch: int = 100
 ) -> TrainingOption:
-    time = Seconds(hours, hours, basis)
-    return TrainingOption(trainer, noise(logical_batch), largest, largest, 1.0, 1, time, time, None, 1)
+    step = None if hours is None else TimeRange(hours, hours, hours)  # of 3,600 steps
+    return TrainingOption(trainer, noise(logical_batch), largest, largest, 1.0, 1, step, basis, 1)
 
 
 def option(logical_batch: int, hours: float | None) -> TrainingOption:

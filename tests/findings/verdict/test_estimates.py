@@ -56,12 +56,12 @@ def test_what_is_in_doubt_decides() -> None:
     assert html.count("needs 644.0 MiB: fits") == 2, "in its tile and in its row"
 
 
-def at_least(floor_ms: float, trainer: str, **settings: Any) -> Result:
-    """An estimate with a floor of so many milliseconds on an H200, and twice that by prediction."""
+def at_least(ms: float, trainer: str, **settings: Any) -> Result:
+    """An estimate of a step that is predicted to take twice so many milliseconds."""
     made = estimate(trainer, **settings)
     assert made.record is not None
     assert made.record.ledger is not None
-    made.record.ledger.traffic = [moving(floor_ms)]
+    made.record.ledger.traffic = [moving(ms)]
     return made
 
 
