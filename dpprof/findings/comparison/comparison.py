@@ -153,7 +153,7 @@ class Comparison:
         """Return the text of `summary.json`."""
         data = {"schema_version": SCHEMA_VERSION} | dataclasses.asdict(self)
         for run in (run for cell in data["cells"] for run in cell["runs"]):
-            if run["step"] is None:  # most runs are no estimates
+            if run["step"] is None:  # nothing is predicted of most runs
                 del run["step"]
         return json.dumps(data, indent=1)
 

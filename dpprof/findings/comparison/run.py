@@ -60,7 +60,7 @@ class Run:
     something. `weights_dtype` are the types of the weights in words (empty: not known). `step_s` are the
     timed steps in seconds, `pace` those of the pace pass relative to its fixed computation. `peak_phase` has
     the ledger's peak. `assumptions` are an estimate's; `doubts` are what it cannot follow, with the bytes
-    that this may come to (None: unbounded), and `step` what its step takes.
+    that this may come to (None: unbounded), and `step` what its step is predicted to take.
     """
 
     name: str

@@ -76,9 +76,9 @@ class Result:
 
     @property
     def step(self) -> LogicalStep | None:
-        """What an estimate's step takes; None if it was not estimated."""
+        """What an estimate's step takes; None where nothing is predicted."""
         estimate = self.figures.estimate if self.figures is not None else None
-        return estimate.step if estimate is not None else None
+        return estimate.step if estimate is not None and estimate.step.time is not None else None
 
     @property
     def estimated(self) -> tuple[ExperimentConfig, LedgerResult] | None:
