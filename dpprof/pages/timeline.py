@@ -103,7 +103,7 @@ def compute(result: Result) -> TimelineData | None:
         return None
     phase_s = {name: phase.ms / MS_PER_S for name, phase in figures.phases.items() if phase.ms is not None}
     if figures.estimate is not None:
-        phase_s = {phase: time.seconds for phase, time in figures.estimate.predicted_s.items()}
+        phase_s = {phase: time.seconds for phase, time in figures.estimate.step.by_phase.items()}
     return TimelineData(
         result=result,
         record=record,

@@ -80,10 +80,10 @@ class Moved:
         """Bytes read and written together."""
         return self.read + self.written
 
-    def plus(self, other: "Moved | TrafficRow", times: int = 1) -> "Moved":
-        """Return the sum of both, the other one counted `times` times."""
+    def plus(self, other: TrafficRow) -> "Moved":
+        """Return the sum of both."""
         names = [each.name for each in dataclasses.fields(Moved)]
-        return Moved(*(getattr(self, name) + times * getattr(other, name) for name in names))
+        return Moved(*(getattr(self, name) + getattr(other, name) for name in names))
 
 
 @dataclass
@@ -106,11 +106,6 @@ class PhaseTime:
     most_s: float = 0.0
     host_s: float = 0.0
     operators: int = 0
-
-    def plus(self, other: "PhaseTime", times: int = 1) -> "PhaseTime":
-        """Return the sum of both, the other one counted `times` times."""
-        names = [each.name for each in dataclasses.fields(PhaseTime)]
-        return PhaseTime(*(getattr(self, name) + times * getattr(other, name) for name in names))
 
 
 @dataclass

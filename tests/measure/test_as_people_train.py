@@ -167,7 +167,7 @@ def test_tf32_holds_the_bytes_of_fp32_and_multiplies_faster(tmp_path: Path) -> N
     for target, is_faster in (("A100-40GB", True), ("V100-32GB", False)):
         in_fp32, in_tf32 = (known(Figures.of(records[target, each]).estimate) for each in ("fp32", "tf32"))
         assert in_fp32.needed_mib == in_tf32.needed_mib
-        seconds = [known(each.step_predicted_s).seconds for each in (in_tf32, in_fp32)]
+        seconds = [known(each.step.seconds) for each in (in_tf32, in_fp32)]
         assert (seconds[0] < seconds[1]) == is_faster
         record = records[target, "tf32"]
         assumed = " ".join(assumptions(from_flat(record.config), known(record.ledger)))

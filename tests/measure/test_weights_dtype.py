@@ -15,7 +15,6 @@ from page_reader import Page
 
 from dpprof.errors import ConfigError
 from dpprof.measure.workloads.workload import build_workload
-from dpprof.record.figures.figures import Figures
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Record
 from dpprof.vocabulary.precision import short_dtype
@@ -101,12 +100,10 @@ def test_the_record_has_the_types_of_the_weights(estimated: Path) -> None:
     assert held == (2 * known(short.num_parameters), 4 * known(short.num_parameters))
 
 
-def test_products_in_bf16_are_predicted_to_compute_faster(estimated: Path) -> None:
-    short, wide = (
-        known(Figures.of(record_of(estimated, sweep)).estimate).step.total for sweep in ("short", "wide")
-    )
-    assert short.flops == wide.flops
-    assert 0 < short.arithmetic_s < wide.arithmetic_s
+def test_products_in_bf16_do_not_count_as_those_in_fp32(estimated: Path) -> None:
+    for sweep in ("short", "wide"):
+        step = known(record_of(estimated, sweep).ledger).moved_in_step
+        assert (step.fp32_flops < 1e-3 * step.flops) == (sweep == "short")
 
 
 def test_show_the_page_and_mlflow_say_it(estimated: Path) -> None:

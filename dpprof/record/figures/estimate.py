@@ -5,7 +5,7 @@ from typing import Self
 
 from dpprof.config.flat import from_flat
 from dpprof.record.figures.capacity import added_bytes, capacity_bytes, doubt_bytes, fits, needed_bytes
-from dpprof.record.figures.step import Bound, LogicalStep, TimeRange, sending_s
+from dpprof.record.figures.step import LogicalStep, TimeRange, sending_s
 from dpprof.record.ledger import LedgerResult
 from dpprof.record.record import Record
 from dpprof.vocabulary.formats import fixed, size
@@ -32,21 +32,6 @@ class EstimateFigures:
     fits: bool | None
     step: LogicalStep
     sending_s: float | None
-
-    @property
-    def predicted_s(self) -> dict[str, TimeRange]:
-        """Predicted time of each phase; empty where nothing is predicted."""
-        return self.step.by_phase
-
-    @property
-    def step_predicted_s(self) -> TimeRange | None:
-        """Predicted time of the step."""
-        return self.step.time
-
-    @property
-    def bound(self) -> Bound | None:
-        """What a GPU's step is bound by, where that is predicted."""
-        return self.step.bound
 
     @classmethod
     def of(cls, record: Record, ledger: LedgerResult) -> Self:

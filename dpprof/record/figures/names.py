@@ -314,14 +314,14 @@ def _estimate(estimate: EstimateFigures) -> Iterator[Metric]:
     yield Metric(CAPACITY, estimate.capacity_mib)
     yield Metric(FITS, None if estimate.fits is None else float(estimate.fits))
     yield Metric(SENDING, None if estimate.sending_s is None else ms(estimate.sending_s))
-    for phase, predicted in estimate.predicted_s.items():
+    for phase, predicted in estimate.step.by_phase.items():
         yield Metric(predicted_name(phase), ms(predicted.seconds))
-    for name, seconds in zip(PREDICTIONS, estimate.step_predicted_s or (), strict=False):
+    for name, seconds in zip(PREDICTIONS, estimate.step.time or (), strict=False):
         yield Metric(name, ms(seconds))
-    if estimate.bound is not None:
-        yield Metric("predicted/operators", float(estimate.bound.operators))
+    if (bound := estimate.step.bound) is not None:
+        yield Metric("predicted/operators", float(bound.operators))
         for what in ("memory", "arithmetic", "host"):
-            yield Metric(f"predicted/{what}_pct", 100 * getattr(estimate.bound, what))
+            yield Metric(f"predicted/{what}_pct", 100 * getattr(bound, what))
 
 
 def _step_counters(counters: StepCounters) -> Iterator[Metric]:

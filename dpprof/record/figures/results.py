@@ -198,11 +198,11 @@ def _describe_estimate(config: ExperimentConfig, figures: Figures, estimate: Est
         text += f": {held}"
     if figures.sent_mib is not None:
         text += f", sends {memory(figures.sent_mib)} a step"
-    if estimate.step_predicted_s is not None:
+    if estimate.step.time is not None:
         which = f" with {config.estimated_batch:,} samples" if config.poisson_sampling else ""
-        text += f", a step{which} takes {time_range(estimate.step_predicted_s)}"
-        if estimate.bound is not None and estimate.bound.words:
-            text += f" and {estimate.bound.words}"
+        text += f", a step{which} takes {time_range(estimate.step.time)}"
+        if estimate.step.bound is not None and estimate.step.bound.words:
+            text += f" and {estimate.step.bound.words}"
     return text
 
 
