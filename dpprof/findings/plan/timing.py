@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.record.figures.cost import Affine, PhaseCost, StepCost
 from dpprof.record.figures.results import FINISHED, Result
-from dpprof.record.figures.step import BETWEEN, MEASURED, LogicalStep, link_of
+from dpprof.record.figures.step import MEASURED, LogicalStep, link_of
 from dpprof.vocabulary.grouping import grouped
 from dpprof.vocabulary.precision import may_be_alike
 from dpprof.vocabulary.trainers import TRAINERS, trainer_info
+
+# Time of a measured step outside its phases.
+_BETWEEN = "between"
 
 
 @dataclass(frozen=True)
@@ -110,4 +113,4 @@ def _phases_s(result: Result) -> dict[str, float]:
     assert result.record is not None, "it finished"
     record = result.record
     phases = {name: statistics.median(seconds) for name, seconds in record.phase_s.items()}
-    return phases | {BETWEEN: max(0.0, statistics.median(record.step_s) - sum(phases.values()))}
+    return phases | {_BETWEEN: max(0.0, statistics.median(record.step_s) - sum(phases.values()))}

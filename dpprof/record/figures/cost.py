@@ -34,7 +34,9 @@ class Affine:
 
     @classmethod
     def through(cls, points: Sequence[tuple[float, float]]) -> "Affine":
-        """Return the line through the first and the last point; flat through one."""
+        """Return the line through the first and the last point; flat through one, 0 through none."""
+        if not points:
+            return cls()
         (first, low), (last, high) = points[0], points[-1]
         slope = (high - low) / (last - first) if last != first else 0.0
         return cls(low - slope * first, slope)
@@ -98,6 +100,8 @@ class StepCost:
 
     `peaks` are bytes of tensors by phase, `added` what is needed beside them, and `doubt` is None if nothing
     bounds it. All three are of the most physical batches that were estimated: further ones need no more.
+    Between estimates, tensors are as exact as these. What the allocator adds is not affine: beyond the
+    estimates, it may be far off.
     """
 
     phases: Mapping[str, PhaseCost]
@@ -117,7 +121,7 @@ class StepCost:
         known = sorted(estimates, key=lambda one: (one[0].accumulation_steps, one[0].estimated_batch))
         steps = [(config, LogicalStep.of(config, ledger)) for config, ledger in known]
         names = dict.fromkeys(name for _, step in steps for name in step.phases)
-        num = known[-1][0].accumulation_steps
+        num = max((config.accumulation_steps for config, _ in known), default=1)
         largest = [(config, ledger) for config, ledger in known if config.accumulation_steps == num]
         doubts = [(config.estimated_batch, doubt_bytes(ledger)) for config, ledger in largest]
         bounded = [(batch, size) for batch, size in doubts if size is not None]
@@ -125,7 +129,7 @@ class StepCost:
             {name: _phase(name, steps) for name in names},
             _peaks(largest),
             Affine.through([(c.estimated_batch, needed_bytes(c, one) - one.peak) for c, one in largest]),
-            Affine.through(bounded) if len(bounded) == len(doubts) else None,
+            Affine.through(bounded) if bounded and len(bounded) == len(doubts) else None,
         )
 
     def logical(self, batch: float, num_batches: float = 1.0) -> LogicalStep:

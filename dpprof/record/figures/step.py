@@ -13,8 +13,8 @@ from dpprof.vocabulary.trainers import trainer_info
 
 # Bases of a time, the best first.
 BASES = MEASURED, PREDICTED, UNKNOWN = "measured", "predicted", "unknown"
-# What a step takes outside of its phases.
-BETWEEN = "between"
+# What is counted outside of a step's phases, and has no time of its own.
+_OUTSIDE = "outside of phases"
 # Relative difference of two predicted times below which they do not tell which step is faster.
 BOUNDS_DOUBT = 0.2
 # Savings below this share of a cost do not count.
@@ -108,7 +108,7 @@ class LogicalStep:
     @classmethod
     def of(cls, config: ExperimentConfig, ledger: LedgerResult) -> "LogicalStep":
         """Return the step of an estimate."""
-        times, moved = _seconds(config, ledger), ledger.moved(by=lambda row: row.phase or BETWEEN)
+        times, moved = _seconds(config, ledger), ledger.moved(by=lambda row: row.phase or _OUTSIDE)
         found = {}
         for name in dict.fromkeys((*ledger.phase_peak, *moved)):
             one, alone = moved.get(name, Moved()), ledger.phase_s.get(name, PhaseTime())
@@ -184,7 +184,7 @@ class LogicalStep:
     @property
     def by_phase(self) -> dict[str, TimeRange]:
         """Predicted time of each phase; empty where nothing is predicted."""
-        timed = {name: one for name, one in self.phases.items() if name != BETWEEN}
+        timed = {name: one for name, one in self.phases.items() if name != _OUTSIDE}
         if not any(one.most for one in timed.values()):
             return {}
         return {name: TimeRange(one.seconds, one.least, one.most) for name, one in timed.items()}
@@ -193,7 +193,8 @@ class LogicalStep:
     def bound(self) -> Bound | None:
         """What bounds a step on a GPU, which ranks' sending may lengthen; None if that is not predicted."""
         total, step = self.total, self.time
-        if step is None or not total.operators or total.device_s + total.waiting_s <= 0:
+        is_predicted = self.basis == PREDICTED and total.operators and total.device_s + total.waiting_s > 0
+        if step is None or not is_predicted:
             return None
         moving, waiting = total.device_s - total.arithmetic_s, max(0.0, total.waiting_s)
         memory, arithmetic, host = (each / step.seconds for each in (moving, total.arithmetic_s, waiting))

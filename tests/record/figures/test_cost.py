@@ -65,7 +65,7 @@ def of_batch(batch: int, *, in_doubt: int | None = 0) -> Result:
 def test_the_peak_moves_from_one_phase_to_another() -> None:
     cost = StepCost.of([known(of_batch(batch).estimated) for batch in (4, 8)])
     for batch, phase in ((2, "noise"), (4, "noise"), (8, "noise"), (16, "forward"), (100, "forward")):
-        found, whole = cost.logical(batch), known(of_batch(batch).step)
+        found, whole = cost.logical(batch), LogicalStep.of(*known(of_batch(batch).estimated))
         assert (found.needed, found.peak_phase) == (whole.needed, whole.peak_phase), batch
         assert found.peak_phase == phase
 
