@@ -33,10 +33,10 @@ STANDARD_OUTPUT = "-"
 _LONGEST_OPTION = 26
 _HELP_ALL = "--help-all"
 _FROM_MLPROJECT = "--from-mlproject"
-# Options of earlier versions, with what takes their place.
+# Options that a command had in earlier versions, with what takes their place.
 _GONE = {
-    "--efficiency": "a plan takes predicted times for --target, and `dpprof calibrate` measures those of a "
-    "device without a table"
+    ("plan", "--efficiency"): "a plan takes predicted times for --target, and `dpprof calibrate` measures "
+    "those of a device without a table"
 }
 # Other spellings, where a command has no setting of that name.
 _ALSO = {"trainers": ("--trainer",)}
@@ -69,10 +69,9 @@ class GroupedOptions(click.Command):
             blank = {at for at, word in enumerate(args) if not word}
             left_out = {0} | blank | {at - 1 for at in blank}
             args = [word for at, word in enumerate(args) if at not in left_out]
-        known = {name for parameter in self.get_params(ctx) for name in parameter.opts}
         for name in (word.partition("=")[0].replace("_", "-") for word in args):
-            if name in _GONE and name not in known:
-                raise click.UsageError(f"{name} is gone: {_GONE[name]}.", ctx)
+            if (instead := _GONE.get((self.name or "", name))) is not None:
+                raise click.UsageError(f"{name} is gone: {instead}.", ctx)
         return super().parse_args(ctx, args)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:

@@ -61,7 +61,7 @@ def possible_changes(
     found, left_out = [], {}
     device = DEVICES.get(config.estimating.target)
     for change in _changes(config, trainers):
-        # No rate is known for the least time of bf16 without matrix units.
+        # No rate is known for bf16 without matrix units.
         if "precision" in change.settings and device is not None and device.bf16_tflops is None:
             left_out[change.name] = f"{config.estimating.target} has no matrix units for bf16"
             continue

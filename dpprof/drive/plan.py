@@ -33,9 +33,10 @@ from dpprof.findings.plan.data import (
 from dpprof.findings.plan.timing import MeasuredSteps, Reached
 from dpprof.privacy.accounting import noise_by_rdp, noise_for
 from dpprof.privacy.guarantee import Guarantee, PrivateSteps, default_delta
-from dpprof.record.figures.capacity import capacity_bytes, doubt_bytes, needed_bytes
+from dpprof.record.figures.capacity import capacity_bytes, needed_bytes
 from dpprof.record.figures.cost import StepCost
 from dpprof.record.figures.results import FINISHED, Result, describe
+from dpprof.record.figures.step import LogicalStep
 from dpprof.tracking.tracker import Summary
 from dpprof.vocabulary.parallel import DDP, NONE
 from dpprof.vocabulary.precision import may_be_alike
@@ -168,8 +169,7 @@ class Plan(Searches):
         alike = {name: one for name, one in telling.items() if may_be_alike(one.weights_dtype, dtype)}
         # If none fits, the smallest shows by how much.
         best = answer.best or min(estimates, key=lambda result: result.config.batch_size)
-        ledger = best.record.ledger if best.record else None
-        needed = needed_bytes(best.config, ledger) + (doubt_bytes(ledger) or 0) if ledger else None
+        step = None if best.estimated is None else LogicalStep.of(*best.estimated)
         folders = tuple(dict.fromkeys(str(result.folder.path) for result in estimates))
         cost = StepCost.of([one.estimated for one in estimates if one.estimated is not None])
         measured = MeasuredSteps.of(alike)
@@ -178,8 +178,8 @@ class Plan(Searches):
             answer.size,
             cost if measured is None else measured.cost(config, cost),
             measured,
-            needed_bytes=needed,
-            peak_phase=ledger.peak_phase if ledger else None,
+            needed_bytes=None if step is None else step.needed,
+            peak_phase=None if step is None else step.peak_phase,
             folders=folders,
             weights_dtype=dtype,
             unlike=tuple(sorted(telling.keys() - alike.keys())),

@@ -265,7 +265,7 @@ def explained(config: ExperimentConfig, fit: FitConfig, found: Sequence[dict[str
             "Times are predicted from measured times of operators, with the least and the most that they may "
             "be; no step was measured."
         )
-    elif fit.along == "batch_size":
+    elif fit.along == "batch_size" and any(row[found_name(fit)] for row in found):
         yield (
             "No time is predicted without a table of times: name a GPU as target, or take the table that "
             "`dpprof calibrate` measures."

@@ -30,7 +30,7 @@ _LISTED = 6
 
 
 class PredictedStep(NamedTuple):
-    """A step, what it takes, and its size where steps differ."""
+    """An experiment with its predicted step, and its size where steps differ."""
 
     config: ExperimentConfig
     step: LogicalStep
@@ -38,7 +38,7 @@ class PredictedStep(NamedTuple):
 
     @property
     def bound(self) -> Bound:
-        """What bounds it; nothing if that is not predicted."""
+        """Shares of it by what bounds it; all 0 if they are not predicted."""
         return self.step.bound or Bound(0.0, 0.0, 0.0, 0)
 
     @property

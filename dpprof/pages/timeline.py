@@ -152,7 +152,6 @@ def render(data: TimelineData, picture: bytes) -> str:
         tables=found,
         picture=base64.b64encode(picture).decode(),
         title=data.result.folder.name,
-        device=_device(data.record, config),
         on_cpu=config.device == "cpu",
         steps=describe_steps(config),
         facts=_facts(data.record, config),

@@ -28,11 +28,6 @@ def precision_in_words(precision: str, weights_dtype: str) -> str:
     return precision if weights_dtype in ("", FP32) else f"{precision}, weights in {weights_dtype}"
 
 
-def is_short(precision: str, weights_dtype: str) -> bool:
-    """Tell if some products may be in a short type: under autocast, or as the weights are."""
-    return precision == BF16 or any(name in weights_dtype for name in (BF16, FP16))
-
-
 def may_be_alike(one: str, other: str) -> bool:
     """Tell if weights may have the same types: not where both are known and differ."""
     return not one or not other or one == other

@@ -45,6 +45,7 @@ PLAN = ["plan", "--model-size", "tiny", "--dataset-size", "20000", "--device-mem
         ([*PLAN, "--target-delta", "0.5"], "target_delta: got '0.5', allowed: a number below 0.1 unless"),
         ([*PLAN, "--device-memory-gib", "0"], "device_memory_gib: got '0.0'"),
         ([*PLAN, "--trainers", "standard"], "trainers: got 'standard'"),
+        (["watch", "none.py", "--efficiency", "0.3-0.6"], "script: got 'none.py'"),
         ([*PLAN, "--efficiency=0.3-0.6"], "--efficiency is gone: a plan takes predicted times for --target"),
         ([*PLAN, "--measured", "nowhere"], "measured: got 'nowhere'"),
         (["check", "--trainers", "ghost,nosuch"], "trainers: got 'nosuch'"),

@@ -115,6 +115,14 @@ def test_models_are_told_apart_in_the_table() -> None:
     assert names == ["pkg:make tiny", "pkg:make small", "1b-hidden64-layers2"]
 
 
+def test_a_table_of_times_is_asked_for_only_where_a_batch_fits_and_has_no_time() -> None:
+    said = "No time is predicted without a table of times"
+    assert said in text_of([answer(64, is_open=False)], FitConfig())
+    assert said not in text_of([answer(64, is_open=False, target="H200")], FitConfig())
+    none_fits = dataclasses.replace(answer(1, is_open=False), size=0, best=None)
+    assert said not in text_of([none_fits], FitConfig())
+
+
 def test_the_optimizer_and_checkpointing_are_told_with_the_answer() -> None:
     assert "The optimizer is sgd." in text_of([answer(64, is_open=False)], FitConfig())
     found = answer(64, is_open=False)

@@ -141,7 +141,7 @@ def _of_fitting(advice: Weighing) -> str:
     if best is not None:
         text = f"With {best.name} it {_lowers(advice, best)}: {_costs(advice, best)}"
         is_close = _is_close(best.cost, advice.given)
-        return f"{text} That is too close to call by such bounds: measure both." if is_close else text
+        return f"{text} That is too close to call by prediction: measure both." if is_close else text
     saving = [one for one in advice.ordered if advice.verdict(one) == SMALLER and one.alters != LEARNED]
     most = f" The most memory is saved by {saving[0].name}." if saving else ""
     return f"No change that leaves what is learned as it is takes less time.{most}"

@@ -160,7 +160,7 @@ class Cell:
 
     @property
     def step(self) -> LogicalStep | None:
-        """What an estimate's step takes; None where nothing is predicted."""
+        """The step of an estimate; None where nothing is predicted."""
         return self.representative[0].step
 
     @property

@@ -283,7 +283,7 @@ class PlanData:
 
     @property
     def comparable(self) -> list[TrainingOption]:
-        """Options whose times have the best basis; a least time and a measured one do not compare."""
+        """Options whose times have the best basis; a predicted time and a measured one do not compare."""
         found = {option.basis for option in self.options}
         best = next((basis for basis in BASES if basis in found), UNKNOWN)
         return [option for option in self.options if option.basis == best]

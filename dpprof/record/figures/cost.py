@@ -1,4 +1,4 @@
-"""What training steps cost: one model for all commands, made from estimates or from measured steps.
+"""The cost of training steps: one model for all commands, made from estimates or from measured steps.
 
 A phase is affine in the samples of a physical batch, and in the physical batches of a logical step. An
 estimate gives one point of it (`LogicalStep.of`), and several give the rest (`StepCost.of`).

@@ -20,7 +20,7 @@ class EstimateFigures:
     cannot follow, without those that have no bound; `doubt_mib` is their sum. `growth_mib` is what each step
     leaves alive, if anything. `fits` is None if doubts decide or no memory is given. `step` has what the step
     takes by phase; its times are empty where nothing is predicted. `sending_s` is how long ranks send, None
-    for a single rank or if the link's rate is not known.
+    for a single rank or if the time of a collective is not known.
     """
 
     added_mib: dict[str, float]
@@ -38,6 +38,8 @@ class EstimateFigures:
         """Return the figures of an estimate's record."""
         config = from_flat(record.config)
         in_doubt, limit = doubt_bytes(ledger), capacity_bytes(config)
+        sending = [sending_s(config, row) for row in ledger.collectives]
+        known = [seconds for seconds in sending if seconds is not None]
         return cls(
             added_mib={name: mib(num_bytes) for name, num_bytes in added_bytes(config, ledger).items()},
             doubts_mib={d.name: mib(d.num_bytes) for d in ledger.doubts if d.num_bytes is not None},
@@ -47,7 +49,7 @@ class EstimateFigures:
             capacity_mib=None if limit is None else mib(limit),
             fits=fits(config, ledger),
             step=LogicalStep.of(config, ledger),
-            sending_s=sum(sending_s(config, row) for row in ledger.collectives) or None,
+            sending_s=sum(known) if known and len(known) == len(sending) else None,
         )
 
 

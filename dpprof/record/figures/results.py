@@ -9,6 +9,7 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.errors import DpprofError
 from dpprof.json_files import naming
 from dpprof.record.figures.capacity import capacity_bytes
+from dpprof.record.figures.cost import Estimated
 from dpprof.record.figures.estimate import EstimateFigures, fit_sentence, time_range
 from dpprof.record.figures.figures import Figures
 from dpprof.record.figures.ledger import UNTRACKED
@@ -17,7 +18,6 @@ from dpprof.record.figures.privacy import headline
 from dpprof.record.figures.step import LogicalStep
 from dpprof.record.figures.verdicts import CANNOT_TELL, FAIL, PASS, VERIFY, Verdict, verdicts
 from dpprof.record.folder import RunFolder
-from dpprof.record.ledger import LedgerResult
 from dpprof.record.record import Failure, FailureKind, PassStatus, Predicted, Record
 from dpprof.vocabulary.formats import memory, milliseconds, size
 from dpprof.vocabulary.loops import LOOP_NAMES
@@ -76,12 +76,12 @@ class Result:
 
     @property
     def step(self) -> LogicalStep | None:
-        """What an estimate's step takes; None where nothing is predicted."""
+        """The step of an estimate; None where nothing is predicted."""
         estimate = self.figures.estimate if self.figures is not None else None
         return estimate.step if estimate is not None and estimate.step.time is not None else None
 
     @property
-    def estimated(self) -> tuple[ExperimentConfig, LedgerResult] | None:
+    def estimated(self) -> Estimated | None:
         """Its experiment with the ledger, of which `StepCost` is made; None without a ledger."""
         ledger = self.record.ledger if self.record is not None else None
         return None if ledger is None else (self.config, ledger)

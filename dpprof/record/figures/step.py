@@ -1,4 +1,4 @@
-"""What one logical step takes, phase by phase: bytes, FLOPs, and its time with what bounds it."""
+"""Bytes, FLOPs and time of one logical step, phase by phase, and what bounds the time."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class TimeRange(NamedTuple):
 
 
 class Amounts(NamedTuple):
-    """What a phase, or a whole step, takes of a device.
+    """Amounts that a phase, or a whole step, takes of a device.
 
     `flops` and the bytes `moved` and `sent` are counted. `seconds` are predicted or measured, at least
     `least` and at most `most`. In these a GPU runs operators for `device_s`, for `arithmetic_s` of which
@@ -92,7 +92,7 @@ class Bound(NamedTuple):
 
 @dataclass(frozen=True)
 class LogicalStep:
-    """What a logical step takes, by phase, and the bytes that it needs, those in doubt included.
+    """Amounts that a logical step takes, by phase, and the bytes that it needs, those in doubt included.
 
     `peak_phase` is where the peak lies. `link` is the rate of sending in GB/s if that comes on top of
     `phases`, whose times were measured on a single rank. `folders` are those of the estimates.
@@ -114,15 +114,15 @@ class LogicalStep:
             one, alone = moved.get(name, Moved()), ledger.phase_s.get(name, PhaseTime())
             device_s = one.predicted_s if name in times else 0.0
             found[name] = Amounts(
-                one.flops,
-                one.num_bytes,
-                sum(row.sent for row in ledger.collectives if row.phase == name),
-                *times.get(name, (0.0, 0.0, 0.0)),
-                device_s,
-                one.arithmetic_s if name in times else 0.0,
-                alone.seconds - device_s,
-                alone.host_s,
-                alone.operators,
+                flops=one.flops,
+                moved=one.num_bytes,
+                sent=sum(row.sent for row in ledger.collectives if row.phase == name),
+                **times.get(name, TimeRange(0.0, 0.0, 0.0))._asdict(),
+                device_s=device_s,
+                arithmetic_s=one.arithmetic_s if name in times else 0.0,
+                waiting_s=alone.seconds - device_s,
+                host_s=alone.host_s,
+                operators=alone.operators,
             )
         needed = needed_bytes(config, ledger) + (doubt_bytes(ledger) or 0)
         return cls(found, needed=needed, peak_phase=ledger.peak_phase)
@@ -178,7 +178,7 @@ class LogicalStep:
 
     @property
     def time_basis(self) -> str:
-        """What the time rests on."""
+        """Basis of the time."""
         return self.basis if self.time is not None else UNKNOWN
 
     @property
@@ -191,7 +191,7 @@ class LogicalStep:
 
     @property
     def bound(self) -> Bound | None:
-        """What bounds a step on a GPU, which ranks' sending may lengthen; None if that is not predicted."""
+        """Shares of a step on a GPU, which ranks' sending may lengthen; None if they are not predicted."""
         total, step = self.total, self.time
         is_predicted = self.basis == PREDICTED and total.operators and total.device_s + total.waiting_s > 0
         if step is None or not is_predicted:
@@ -207,12 +207,15 @@ def link_of(config: ExperimentConfig) -> float:
     return config.estimating.link_gb_per_s or (device.link_gb_per_s if device else 0.0)
 
 
-def sending_s(config: ExperimentConfig, row: CollectiveRow) -> float:
-    """Return the seconds of collectives: as measured ones took, or by the link's rate if that is given."""
+def sending_s(config: ExperimentConfig, row: CollectiveRow) -> float | None:
+    """Return the seconds of collectives: as measured ones took, or by the link's rate if that is given.
+
+    None if neither is known.
+    """
     if row.predicted_s is not None and not config.estimating.link_gb_per_s:
         return row.predicted_s
     rate = link_of(config)
-    return row.sent / (rate * 1e9) if rate else 0.0
+    return row.sent / (rate * 1e9) if rate else None
 
 
 def _seconds(config: ExperimentConfig, ledger: LedgerResult) -> dict[str, TimeRange]:
@@ -226,7 +229,9 @@ def _seconds(config: ExperimentConfig, ledger: LedgerResult) -> dict[str, TimeRa
     found = {}
     for phase in ledger.phase_peak if alone else ():
         times = alone.get(phase, TimeRange(0.0, 0.0, 0.0))
-        taken = [(sending_s(config, row), row.calls) for row in ledger.collectives if row.phase == phase]
+        taken = [
+            (sending_s(config, row) or 0.0, row.calls) for row in ledger.collectives if row.phase == phase
+        ]
         sent = sum(seconds for seconds, _ in taken)
         last = max((seconds / max(1, calls) for seconds, calls in taken), default=0.0)
         if config.device == "cuda" and phase in overlapping:

@@ -4,12 +4,13 @@ import dataclasses
 
 import pytest
 from example_config import changed
-from example_costs import COST, MIB, ON_CPU, ON_H100, ledger, resolved, row
+from example_costs import COST, MIB, ON_H100, ledger, resolved, row
 from example_estimates import estimate
 from example_runs import known
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.record.figures.cost import Affine, StepCost
+from dpprof.record.figures.estimate import EstimateFigures
 from dpprof.record.figures.results import Result
 from dpprof.record.figures.step import PREDICTED, UNKNOWN, LogicalStep
 from dpprof.record.ledger import CollectiveRow, Doubt, LedgerResult, PhasePeak, PhaseTime, TrafficRow
@@ -180,4 +181,17 @@ def test_what_ranks_send_overlaps_with_forward_and_backward_but_for_the_last() -
     slow = changed(config, link_gb_per_s=22.5)
     found.collectives[0].predicted_s = 0.5
     assert step(found, slow).by_phase["noise"].seconds == 11, "at the rate that was given"
-    assert step(found, ON_CPU).time is not None
+
+
+def test_the_time_of_sending_is_that_of_every_collective_or_not_known() -> None:
+    made = estimate(target="H200")
+    record = known(made.record)
+    found = known(record.ledger)
+    assert EstimateFigures.of(record, found).sending_s is None, "it sends nothing"
+    found.collectives = [
+        CollectiveRow("all_reduce", "backward", 1, 0, 10, predicted_s=0.5),
+        CollectiveRow("broadcast", "backward", 1, 0, 450 * 10**9),
+    ]
+    assert EstimateFigures.of(record, found).sending_s == 1.5
+    record.config["target"] = "none"
+    assert EstimateFigures.of(record, found).sending_s is None, "a broadcast has no time"
