@@ -7,6 +7,13 @@ from typing import Any
 
 from dpprof.config.entry_points import WORLD_SIZE, FitConfig
 from dpprof.config.experiment import ExperimentConfig
+from dpprof.findings.closeness import (
+    FASTEST_ELSEWHERE,
+    PREDICTED_DOUBT,
+    all_known,
+    elsewhere,
+    too_close,
+)
 from dpprof.findings.comparison.models import distinct_names, identity
 from dpprof.findings.launch_bound import PredictedStep, launch_bound
 from dpprof.findings.verdict.finding import Finding
@@ -15,7 +22,6 @@ from dpprof.record.figures.cost import StepCost
 from dpprof.record.figures.ledger import UNTRACKED
 from dpprof.record.figures.names import TOKENS
 from dpprof.record.figures.results import FINISHED, Result, describe, device_name
-from dpprof.record.figures.step import BOUNDS_DOUBT
 from dpprof.vocabulary.formats import fixed, joined
 from dpprof.vocabulary.grouping import grouped
 from dpprof.vocabulary.parallel import NONE
@@ -207,16 +213,14 @@ def first_choices(found: Sequence[dict[str, Any]]) -> Iterator[str]:
     timed = [row for row in found if row.get("ms_per_sample") and trainer_info(row["trainer"]).is_private]
     places = grouped(timed, by=lambda row: (row["model"], precision_of(row), row.get("seq_len")))
     for (model, precision, seq_len), rows in places.items():
-        least = min(row["ms_per_sample"] for row in rows)
-        close = [row for row in rows if row["ms_per_sample"] <= least * (1 + BOUNDS_DOUBT)]
-        best = min(close, key=lambda row: trainer_info(row["trainer"]).times_standard or math.inf)
+        close = too_close(rows, lambda row: float(row["ms_per_sample"]))
+        best = min(close, key=lambda row: elsewhere(row["trainer"]))
         where = f" ({model}, {precision}, sequence {seq_len:,})" if len(places) > 1 else ""
         text = f"Start with {short_name(best['trainer'])}{where}: "
         if len(close) > 1:
             names = joined([short_name(row["trainer"]) for row in close])
-            is_known = all(trainer_info(row["trainer"]).times_standard for row in close)
-            fastest = ", and it was the fastest of them where all were measured (on a CPU)" * is_known
-            doubt = f"within {100 * BOUNDS_DOUBT:.0f} %, too close to call"
+            fastest = f", and it {FASTEST_ELSEWHERE}" * all_known(row["trainer"] for row in close)
+            doubt = f"within {100 * PREDICTED_DOUBT:.0f} %, too close to call"
             yield f"{text}the predicted times of {names} for a sample, {_EACH}, are {doubt}{fastest}."
         elif len(rows) > 1:
             fastest = f"it is the fastest of {len(rows)} private trainers"

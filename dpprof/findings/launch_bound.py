@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from dpprof.config.experiment import ExperimentConfig
+from dpprof.findings.closeness import is_clearly_less
 from dpprof.findings.verdict.finding import Finding
-from dpprof.record.figures.step import BOUNDS_DOUBT, Bound, LogicalStep
+from dpprof.record.figures.step import Bound, LogicalStep
 from dpprof.vocabulary.formats import joined, listed, milliseconds
 from dpprof.vocabulary.trainers import short_name, trainer_info
 from dpprof.vocabulary.units import ms
@@ -98,7 +99,7 @@ def _took(step: PredictedStep) -> str:
 
 def _is_better(fastest: PredictedStep, step: PredictedStep) -> bool:
     """Return True if a private step is clearly slower than the fastest and issues more operators."""
-    is_slower = (step.step.seconds or 0.0) > (fastest.step.seconds or 0.0) * (1 + BOUNDS_DOUBT)
+    is_slower = is_clearly_less(fastest.step.seconds, step.step.seconds)
     return step.is_private and is_slower and step.bound.operators > fastest.bound.operators
 
 

@@ -18,11 +18,12 @@ from dpprof.findings.advice.weighing import (
     Weighed,
     Weighing,
 )
+from dpprof.findings.closeness import is_clearly_less
 from dpprof.findings.launch_bound import LARGER_BATCH, PredictedStep, launch_bound
 from dpprof.findings.verdict.finding import Finding
 from dpprof.record.figures.capacity import assumptions, doubt_words
 from dpprof.record.figures.results import device_name
-from dpprof.record.figures.step import BOUNDS_DOUBT, LogicalStep
+from dpprof.record.figures.step import LogicalStep
 from dpprof.record.ledger import LedgerResult
 from dpprof.vocabulary.formats import joined, memory, number
 from dpprof.vocabulary.precision import precision_in_words
@@ -140,17 +141,12 @@ def _of_fitting(advice: Weighing) -> str:
     best = advice.best
     if best is not None:
         text = f"With {best.name} it {_lowers(advice, best)}: {_costs(advice, best)}"
-        is_close = _is_close(best.cost, advice.given)
+        given_s, seconds = advice.given.seconds, best.cost.seconds
+        is_close = given_s is not None and not is_clearly_less(seconds, given_s)
         return f"{text} That is too close to call by prediction: measure both." if is_close else text
     saving = [one for one in advice.ordered if advice.verdict(one) == SMALLER and one.alters != LEARNED]
     most = f" The most memory is saved by {saving[0].name}." if saving else ""
     return f"No change that leaves what is learned as it is takes less time.{most}"
-
-
-def _is_close(cost: LogicalStep, given: LogicalStep) -> bool:
-    """Return True if two predicted times cannot tell which is faster."""
-    known = cost.seconds is not None and given.seconds is not None
-    return known and (cost.seconds or 0.0) * (1 + BOUNDS_DOUBT) >= (given.seconds or 0.0)
 
 
 def _lowers(advice: Weighing, best: Weighed) -> str:

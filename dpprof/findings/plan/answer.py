@@ -7,17 +7,18 @@ from typing import Any
 from dpprof.config.budget import weaknesses
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import to_flat
+from dpprof.findings.closeness import FASTEST_ELSEWHERE, all_known, doubt_of
 from dpprof.findings.launch_bound import PredictedStep, launch_bound
-from dpprof.findings.plan.data import MEASURED_DOUBT, TAIL, PlanData, TrainingOption
+from dpprof.findings.plan.data import TAIL, PlanData, TrainingOption
 from dpprof.findings.verdict.finding import Finding
 from dpprof.privacy.guarantee import RDP
 from dpprof.record.figures.capacity import device_of, round_batch
 from dpprof.record.figures.privacy import rounded_up
 from dpprof.record.figures.results import device_name
-from dpprof.record.figures.step import BOUNDS_DOUBT, MEASURED, PREDICTED, UNKNOWN, TimeRange
+from dpprof.record.figures.step import MEASURED, PREDICTED, UNKNOWN, TimeRange
 from dpprof.vocabulary.formats import joined, listed, number
 from dpprof.vocabulary.precision import precision_in_words
-from dpprof.vocabulary.trainers import short_name, trainer_info
+from dpprof.vocabulary.trainers import short_name
 from dpprof.vocabulary.units import GIB
 
 _BASES = {
@@ -65,9 +66,7 @@ def _next_best(plan: PlanData) -> str:
     if one is None:
         return ""
     trainer, batch = short_name(one.trainer), one.noise.logical_batch
-    trainers = {option.trainer for option in plan.comparable}
-    is_known = len(trainers) > 1 and all(trainer_info(name).times_standard for name in trainers)
-    fastest = f", and {trainer} was the fastest of its trainers where all were measured (on a CPU)" * is_known
+    fastest = f", and {trainer} {FASTEST_ELSEWHERE}" * all_known(each.trainer for each in plan.comparable)
     return (
         f" Next best is {trainer} with a logical batch of {batch:,}: of the batches that make at least "
         f"{plan.enough_steps:,} steps, this one has the least noise in the mean gradient{fastest}. Measure "
@@ -90,13 +89,11 @@ def _why_not_larger(plan: PlanData, one: TrainingOption) -> str:
 def _too_close(close: Sequence[TrainingOption]) -> str:
     """Explain that it is too close to call, and why the first is recommended."""
     one, *others = close
-    is_measured = one.basis == MEASURED
-    doubt, times = (MEASURED_DOUBT, "measured") if is_measured else (BOUNDS_DOUBT, "predicted")
-    text = f"too close to call, as the {times} times of {_names(close)} at that batch are within "
-    text += f"{100 * doubt:.0f} %"
+    text = f"too close to call, as the {one.basis} times of {_names(close)} at that batch are within "
+    text += f"{100 * doubt_of(one.basis):.0f} %"
     why = []
-    if not is_measured and all(trainer_info(each.trainer).times_standard for each in close):
-        why.append("was the fastest of them where all were measured (on a CPU)")
+    if one.basis != MEASURED and all_known(each.trainer for each in close):
+        why.append(FASTEST_ELSEWHERE)
     if not any(other.is_at_least or other.largest > one.largest for other in others):
         why.append("needs no more memory than the others")
     return f"{text}; {short_name(one.trainer)} {joined(why)}" if why else text

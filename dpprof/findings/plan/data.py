@@ -8,6 +8,7 @@ from functools import cached_property
 
 from dpprof.config.entry_points import PlanConfig
 from dpprof.config.experiment import ExperimentConfig
+from dpprof.findings.closeness import doubt_of, elsewhere, too_close
 from dpprof.findings.plan.timing import MeasuredSteps, Reached
 from dpprof.privacy.guarantee import Guarantee
 from dpprof.privacy.physical_batches import (
@@ -17,9 +18,8 @@ from dpprof.privacy.physical_batches import (
 )
 from dpprof.record.figures.capacity import ROUND_UNIT, round_batch
 from dpprof.record.figures.cost import StepCost
-from dpprof.record.figures.step import BASES, BOUNDS_DOUBT, MEASURED, UNKNOWN, LogicalStep, TimeRange
+from dpprof.record.figures.step import BASES, MEASURED, UNKNOWN, LogicalStep, TimeRange
 from dpprof.record.record import Record
-from dpprof.vocabulary.trainers import trainer_info
 
 _INPUTS = "inputs"
 _SECONDS_PER_HOUR = 3600
@@ -27,8 +27,6 @@ _SECONDS_PER_HOUR = 3600
 _NEARLY_BEST = 0.98
 # Chance that a training ever draws a larger batch.
 TAIL = 1e-3
-# Measured times closer than this cannot be told apart: runs vary, and times are scaled to other batches.
-MEASURED_DOUBT = 0.1
 # A price that is r times as high must lower the noise by at least a factor of r to this power.
 _WORTH = 0.5
 
@@ -212,22 +210,20 @@ def recommended(options: Sequence[TrainingOption]) -> TrainingOption | None:
     for one in front(options):
         if chosen is None or _is_worth(one, chosen):
             chosen = one
-    return chosen and min(too_close(chosen.noise, options), key=_in_doubt)
+    return chosen and min(close_to_best(chosen.noise, options), key=_in_doubt)
 
 
-def too_close(noise: BatchNoise, options: Sequence[TrainingOption]) -> list[TrainingOption]:
+def close_to_best(noise: BatchNoise, options: Sequence[TrainingOption]) -> list[TrainingOption]:
     """Return a logical batch's options whose times cannot be told from the fastest, which is included."""
     alike = [one for one in options if one.noise == noise and one.price is not None]
-    doubt = MEASURED_DOUBT if alike[0].basis == MEASURED else BOUNDS_DOUBT
-    least = min(one.price or 0.0 for one in alike)
-    return [one for one in alike if (one.price or 0.0) <= least * (1 + doubt)]
+    return too_close(alike, lambda one: one.price or 0.0, doubt_of(alike[0].basis))
 
 
 def _in_doubt(one: TrainingOption) -> tuple[float, float]:
     """Return the sort key between options that are too close to call."""
     if one.basis == MEASURED:
         return -one.largest, one.price or math.inf
-    return trainer_info(one.trainer).times_standard or math.inf, -one.largest
+    return elsewhere(one.trainer), -one.largest
 
 
 def _is_worth(one: TrainingOption, than: TrainingOption) -> bool:
@@ -320,7 +316,7 @@ class PlanData:
     def close(self) -> list[TrainingOption]:
         """Recommended row and those whose times cannot be told from it; empty without such."""
         one = self.recommended
-        found = [] if one is None else too_close(one.noise, self.comparable)
+        found = [] if one is None else close_to_best(one.noise, self.comparable)
         return sorted(found, key=lambda other: other is not one) if len(found) > 1 else []
 
     def prediction(self, one: TrainingOption) -> tuple[ExperimentConfig, LogicalStep]:

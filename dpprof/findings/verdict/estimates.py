@@ -1,9 +1,9 @@
 """Estimates in a comparison: what they rest on, what fits, what waits, and with which trainer to start."""
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import starmap
 
+from dpprof.findings.closeness import all_known, elsewhere
 from dpprof.findings.comparison.cell import Cell, competing
 from dpprof.findings.comparison.comparison import Comparison
 from dpprof.findings.comparison.places import full_name, model_in_words, size_of
@@ -16,7 +16,7 @@ from dpprof.record.figures.names import NEEDED, PREDICTED, PREDICTIONS
 from dpprof.record.figures.results import device_name
 from dpprof.vocabulary.formats import joined, listed, memory, milliseconds, number
 from dpprof.vocabulary.grouping import grouped
-from dpprof.vocabulary.trainers import short_name, trainer_info
+from dpprof.vocabulary.trainers import short_name
 
 
 def estimated(comparison: Comparison) -> Finding | None:
@@ -117,11 +117,11 @@ def _advice(comparison: Comparison, model: str, device: str, places: list[list[C
 def _start(cells: list[Cell]) -> str:
     """Name the trainer to start with and why, and the one with the least memory if it is another."""
     alike = [cell for cell in cells if _memory(cell) == _memory(cells[0])]
-    first = min(alike, key=lambda cell: trainer_info(cell.trainer).times_standard or math.inf)
+    first = min(alike, key=lambda cell: elsewhere(cell.trainer))
     is_timed = all(PREDICTED in cell.figures for cell in cells)
     cells = [first, *(cell for cell in cells if cell is not first)]
     least = f"needs the least memory, {_against(cells, _memory)}"
-    if len(alike) > 1 and all(trainer_info(cell.trainer).times_standard for cell in alike):
+    if all_known(cell.trainer for cell in alike):
         least += " (of those alike, it was the fastest where all were measured, on a CPU)"
     timed = sorted(cells, key=lambda cell: cell.figures.get(PREDICTED, 0.0))
     start = next((cell for cell in timed if is_timed and cell.fits), first)

@@ -15,8 +15,6 @@ from dpprof.vocabulary.trainers import trainer_info
 BASES = MEASURED, PREDICTED, UNKNOWN = "measured", "predicted", "unknown"
 # What is counted outside of a step's phases, and has no time of its own.
 _OUTSIDE = "outside of phases"
-# Relative difference of two predicted times below which they do not tell which step is faster.
-BOUNDS_DOUBT = 0.2
 # Savings below this share of a cost do not count.
 SMALL = 0.001
 # A step is launch-bound if its GPU waits for the host for a larger share of it.

@@ -14,11 +14,11 @@ from dpprof.findings.plan.data import (
     BatchNoise,
     Fitted,
     TrainingOption,
+    close_to_best,
     front,
     largest_useful_batch,
     option_of,
     recommended,
-    too_close,
 )
 from dpprof.findings.plan.timing import MeasuredSteps, Reached
 from dpprof.privacy.guarantee import PRV, Guarantee
@@ -160,7 +160,7 @@ def test_bounds_that_are_too_close_leave_it_to_what_was_measured_elsewhere() -> 
     near, far = of("DPBookKeepingTrainer", 7.05, 21), of("DPBookKeepingTrainer", 8.1, 21)
     assert recommended([ghost, near]) == near
     assert recommended([ghost, far]) == ghost
-    assert too_close(noise(100), [ghost, near]) == [ghost, near]
+    assert close_to_best(noise(100), [ghost, near]) == [ghost, near]
     unknown = of("AnotherTrainer", 6.6, 30)
     assert recommended([unknown, ghost]) == ghost
 
