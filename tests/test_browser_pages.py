@@ -8,7 +8,7 @@ import example_counters
 import example_ledger
 import pytest
 from conftest import SCREENSHOTS
-from shown_comparison import RUNS, TRAINERS, check_comparison, record_of
+from shown_comparison import RUNS, SCATTER, TRAINERS, check_comparison, record_of
 
 from dpprof.pages.run_reports import write_run_reports
 from dpprof.record.figures.results import read_result
@@ -51,18 +51,9 @@ def test_the_comparison_opens_from_disk(swept: Path, page: Any, width: int) -> N
     page.goto((swept / "runs" / "grid é" / "comparison.html").as_uri())
     check_comparison(swept, page)
     assert page.evaluate("document.documentElement.scrollWidth") <= width, "nothing sticks out"
-    row = page.locator('.cells tr[data-trainer="DPSGDTrainer"]')
-    mark = page.locator('#scatter .mark[data-trainer="DPSGDTrainer"]')
-    page.locator('#filters input[data-trainer="DPSGDTrainer"]').uncheck()
-    assert not row.is_visible()
-    assert not mark.is_visible()
-    page.locator('#filters input[data-trainer="DPSGDTrainer"]').check()
-    assert row.is_visible()
-    assert mark.is_visible()
-    drawn = page.locator("#two-runs-legend .entry").all_inner_texts()
-    assert "per-sample gradients" in drawn
-    page.select_option("#lower-run", index=0)
-    assert "per-sample gradients" not in page.locator("#two-runs-legend .entry").all_inner_texts()
+    answers = page.locator("#answers")
+    assert answers.locator("tr[data-trainer]").count() == len(TRAINERS)
+    assert answers.bounding_box()["y"] < 900, "seen without scrolling"
     assert remote == []
     page.screenshot(path=SCREENSHOTS / f"comparison_{width}.png", full_page=True)
 
@@ -71,18 +62,17 @@ def test_the_comparison_reads_without_javascript(swept: Path, browser: Any) -> N
     context = browser.new_context(java_script_enabled=False)
     plain = context.new_page()
     plain.goto((swept / "runs" / "grid é" / "comparison.html").as_uri())
-    assert plain.locator("section.place tr[data-trainer] .figures b").count() == 3 * len(TRAINERS)
-    assert plain.locator("#verdict p").first.is_visible()
+    assert plain.locator("#runs tr[data-trainer] .meter.parts").count() == 3 * len(TRAINERS)
+    assert plain.locator("p.answer").first.is_visible()
     assert plain.locator("#measured tr").count() > 5
-    assert plain.locator("#scatter .mark").count() == len(TRAINERS)
+    assert plain.locator(f"{SCATTER} .mark").count() == len(TRAINERS)
     assert plain.locator("button:visible").count() == 0
-    assert not plain.locator("#two-runs").is_visible()
     context.close()
 
 
 def test_tables_sort_by_click_and_by_keyboard(swept: Path, page: Any) -> None:
     page.goto((swept / "runs" / "grid é" / "comparison.html").as_uri())
-    table = page.locator(".cells").first
+    table = page.locator("#runs")
     names, peaks = {}, {}
     for name, trainer in zip(RUNS, TRAINERS, strict=True):
         peaks[trainer] = record_of(swept, name)["memory"]["peak_allocated"]
@@ -92,15 +82,15 @@ def test_tables_sort_by_click_and_by_keyboard(swept: Path, page: Any) -> None:
         return [row.get_attribute("data-trainer") for row in table.locator("tbody tr[data-trainer]").all()]
 
     assert order() == list(TRAINERS)
-    header = table.get_by_role("button", name="peak memory")
+    header = table.get_by_role("button", name="peak MiB")
     header.click()
     assert order() == sorted(TRAINERS, key=lambda trainer: peaks[trainer])
-    assert table.get_by_role("columnheader", name="peak memory").get_attribute("aria-sort") == "ascending"
+    assert table.get_by_role("columnheader", name="peak MiB").get_attribute("aria-sort") == "ascending"
     header.focus()
     page.keyboard.press("Enter")
     assert order() == sorted(TRAINERS, key=lambda trainer: -peaks[trainer])
-    assert table.get_by_role("columnheader", name="peak memory").get_attribute("aria-sort") == "descending"
-    page.keyboard.press("Shift+Tab")
+    assert table.get_by_role("columnheader", name="peak MiB").get_attribute("aria-sort") == "descending"
+    table.get_by_role("button", name="trainer").focus()
     page.keyboard.press("Space")
     assert order() == sorted(TRAINERS, key=lambda trainer: names[trainer]), "texts as texts"
     assert table.locator("th[aria-sort]").count() == 1
@@ -121,22 +111,20 @@ def test_a_table_can_be_copied_as_markdown(swept: Path, tmp_path: Path, browser:
         shown = page.frame_locator("iframe")
     else:
         page.goto(address)
-    shown.locator(".cells thead button").nth(1).click()
-    button = shown.locator("button.copy").first
+    shown.locator("#runs thead button", has_text="peak MiB").click()
+    button = shown.locator("div.wide:has(#runs) + button.copy")
     button.click()
     shown.locator("button.copy", has_text="Copied").first.wait_for()
     context.grant_permissions(["clipboard-read"])
     lines = page.evaluate("navigator.clipboard.readText()").splitlines()
     context.close()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    assert cells[:2] == [
-        ["trainer", "peak memory", "step time", "bytes moved", "samples/s"],
-        [":--", "--:", "--:", "--:", "--:"],
-    ]
-    by_name = {row[0].partition(",")[0]: row for row in cells[2:]}
+    assert cells[0][:2] == ["trainer", "step ms"]
+    assert cells[1][:2] == [":--", "--:"]
+    by_name = {row[0]: row for row in cells[2:] if row[0] in map(short_name, TRAINERS)}
     assert next(iter(by_name)) == "standard", "in the order that is shown"
     peak = record_of(swept, RUNS[1])["memory"]["peak_allocated"] / 2**20
-    assert by_name["flat"][1].startswith(f"{number(peak)} MiB (")
+    assert number(peak) in by_name["flat"]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -1,6 +1,5 @@
 """The memory timeline page in a real browser: its chart, what is alive at a moment, its tensors, its keys."""
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +7,6 @@ import example_ledger
 import pytest
 from conftest import SCREENSHOTS
 
-from dpprof.findings.comparison.comparison import compare
-from dpprof.findings.comparison.data import compute
-from dpprof.pages.comparison.page import render
 from dpprof.pages.timeline import write_timeline
 from dpprof.record.figures.results import read_result
 from dpprof.vocabulary.formats import fixed
@@ -147,29 +143,6 @@ def test_without_javascript_the_chart_and_the_tables_are_there(browser: Any, tim
     assert plain.locator("#tensors tbody tr").evaluate_all(SUM_OF_ROWS) == 30
     assert not plain.locator("#search").is_visible()
     context.close()
-
-
-def test_two_runs_share_one_axis(page: Any, tmp_path: Path) -> None:
-    folders, results = {}, []
-    for trainer in ("StandardTrainer", "DPSGDTrainer"):
-        folder = example_ledger.folder(tmp_path / trainer, example_ledger.record(), example_ledger.timeline())
-        config = dataclasses.replace(example_ledger.CONFIG, trainer=trainer)
-        results.append(dataclasses.replace(read_result(folder), config=config))
-        folders["s", trainer] = folder
-    file = tmp_path / "comparison.html"
-    file.write_text(render(compute(compare("s", {"s": results}), folders)), encoding="utf-8")
-    page.on("pageerror", lambda error: pytest.fail(str(error)))
-    page.goto(file.as_uri())
-    chart = page.locator("#two-runs-chart")
-    chart.locator(".u-over").wait_for()
-    assert chart.locator(".peak").all_inner_texts() == ["standard: peak 30.0 MiB", "flat: peak 30.0 MiB"]
-    low, high = page.evaluate("() => [twoRunsChart.plot.scales.y.min, twoRunsChart.plot.scales.y.max]")
-    assert -low == high > 30
-    chart.press("+")
-    shown = page.evaluate("() => [twoRunsChart.plot.scales.x.min, twoRunsChart.plot.scales.x.max]")
-    assert shown == pytest.approx([37.5, 112.5])
-    page.locator("#swap-runs").click()
-    assert chart.locator(".peak").first.inner_text() == "flat: peak 30.0 MiB"
 
 
 def test_the_scripts_write_figures_as_the_package_does(drawn: Any) -> None:

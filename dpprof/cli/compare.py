@@ -86,11 +86,11 @@ def _read(
         from dpprof.findings.comparison.data import compute
         from dpprof.pages.comparison import page
 
-        comparison, folders = read_comparison(sources, Path(scratch), warn)
+        comparison, _ = read_comparison(sources, Path(scratch), warn)
         before = None
         if baseline is not None:
             before, _ = read_comparison([baseline], Path(scratch) / "baseline", warn, "baseline")
-        data = compute(comparison, folders, foreseen_of(sources, warn))
+        data = compute(comparison, foreseen_of(sources, warn))
         write_output(output, page.render(data))
     return data, before
 

@@ -54,7 +54,7 @@ def summarize(folder: str | None, runs_dir: str | None, form: str, output: str |
         from dpprof.pages.terminal import show
 
         comparisons = _read(root)
-        found = [compute(comparison, None, foreseen) for comparison, foreseen in comparisons]
+        found = [compute(comparison, foreseen) for comparison, foreseen in comparisons]
     if not found:
         raise refuse("runs_dir", str(root), "a folder with run folders in it")
     console = open_console(stderr=output == STANDARD_OUTPUT)

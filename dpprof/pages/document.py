@@ -39,13 +39,25 @@ class Keyed:
     key: Markup
 
 
+class BarPart(NamedTuple):
+    """A part of a bar with a `share` of the room; `title` tells it when the mouse is over it."""
+
+    share: float
+    color: str
+    title: str
+
+
 @dataclass(frozen=True)
 class Bar:
-    """A bar with length `share` of the room (0 to 1) and a mark at `limit`. Not in Markdown."""
+    """A bar with length `share` of the room (0 to 1) and a mark at `limit`. Not in Markdown.
+
+    HTML stacks its `parts`, if it has any.
+    """
 
     share: float
     limit: float | None = None
     color: str = ""
+    parts: Sequence[BarPart] = ()
 
 
 Inline = str | Styled | TrainerName | Keyed
@@ -151,6 +163,15 @@ def table_of(rows: Iterable[Any], columns: Sequence[ColumnOf], title: str = "", 
     """Make a table of a row's values; `more` is as in `Table`."""
     shown = [[value(row) for _, _, value in columns] for row in rows]
     return table(title, [(heading, form) for heading, form, _ in columns], shown, **more)
+
+
+def with_content(columns: Sequence[ColumnOf], rows: Sequence[Any]) -> list[ColumnOf]:
+    """Return the columns that show something of some row."""
+    return [column for column in columns if any(_shows(column[2](row)) for row in rows)]
+
+
+def _shows(value: object) -> bool:
+    return value is not None and (value.text if isinstance(value, Styled) else value) != ""
 
 
 def _cell(column: Column, value: object) -> Cell:

@@ -81,6 +81,10 @@ def _cell(cell: Cell) -> Markup:
     if cell.limit is not None:
         over = " over" if cell.share > cell.limit else ""
         limit = Markup('<span class="limit" style="left: {:.1f}%"></span>').format(100 * cell.limit)
+    if cell.parts:
+        of_part = Markup('<span style="width: {:.2f}%; background: {}" title="{}"></span>')
+        parts = (of_part.format(100 * part.share, part.color, part.title) for part in cell.parts)
+        return Markup('<div class="meter parts">{}</div>').format(Markup("").join(parts))
     needs = Markup('<span class="needs" style="width: {:.1f}%"></span>').format(100 * cell.share)
     return Markup('<div class="meter{}">{}{}</div>').format(over, needs, limit)
 
@@ -110,6 +114,8 @@ _environment.filters |= {
     "cell": _cell,
     "kind": lambda part: type(part).__name__,
     # For filtering by trainer; empty if a row has none.
-    "trainer_of": lambda row: next((cell.name for cell in row if isinstance(cell, TrainerName)), ""),
+    "trainer_of": lambda row: next(
+        (one.name for cell in row for one in inlines(cell) if isinstance(one, TrainerName)), ""
+    ),
 }
 _environment.globals["static"] = static

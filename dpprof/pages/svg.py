@@ -172,6 +172,11 @@ def key(symbol: str | None, color: str, *, dash: str | None = None) -> Markup:
     )
 
 
+def swatch(color: str) -> Markup:
+    """Return a legend's piece of colour."""
+    return Markup('<span class="swatch" style="background: {}"></span>').format(color)
+
+
 def tick(value: float) -> str:
     """Format a value on an axis."""
     return f"{value:,.10g}"

@@ -180,10 +180,6 @@ class SweepFolder:
         self.comparison_page = self.path / "comparison.html"
         self.roofline_page = self.path / "roofline.html"
 
-    def image(self, name: str) -> Path:
-        """Return the path of a chart's image."""
-        return self.path / f"{name}.png"
-
     def read_state(self) -> SweepState:
         """Read the state, if there is one. Raises DpprofError if the file is damaged."""
         # 0.3.0.dev0 noted the id of the parent run, which `mlflow.json` has.

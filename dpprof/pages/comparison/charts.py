@@ -1,13 +1,13 @@
 """Charts of the comparison page: memory against time, and growth along batch and sequence."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
 
 from dpprof.findings.comparison.growth import Line
 from dpprof.findings.comparison.rows import CellRow, ModelRows, PlaceRows
+from dpprof.pages import document as doc
 from dpprof.pages import svg
 from dpprof.record.figures.names import PEAK, STEP
 from dpprof.vocabulary.colors import trainer_color, trainer_symbol
@@ -98,22 +98,13 @@ _TITLES = {PEAK: "peak memory [MiB]", STEP: "step time [ms]", "batch_size": "bat
 _UNITS = {PEAK: "MiB", STEP: "ms"}
 
 
-@dataclass(frozen=True)
-class GrowthChart:
-    """One figure of one model along one setting, and each place's dash."""
-
-    model: str
-    chart: Markup
-    dashes: dict[str, str]
-
-
-def growth_charts(lines: Iterable[Line]) -> list[GrowthChart]:
+def growth_charts(lines: Iterable[Line]) -> list[doc.Chart]:
     """Draw measured points joined by lines: colour and symbol by trainer, dash by place."""
     panels = grouped(lines, lambda line: (line.model, line.along, line.metric))
     return [_growth_chart(*panel, drawn) for panel, drawn in panels.items()]
 
 
-def _growth_chart(model: str, along: str, metric: str, lines: list[Line]) -> GrowthChart:
+def _growth_chart(model: str, along: str, metric: str, lines: list[Line]) -> doc.Chart:
     title = f"{model}: {_TITLES[metric]} against {_TITLES[along]}"
     values = sorted({value for line in lines for value in line.x})
     x = svg.plot_x(values)
@@ -122,7 +113,11 @@ def _growth_chart(model: str, along: str, metric: str, lines: list[Line]) -> Gro
     dashes = {place: svg.DASHES[i % len(svg.DASHES)] for i, place in enumerate(places)}
     drawn = [svg.axes(x, y, _TITLES[along], _TITLES[metric], x_ticks=values)]
     drawn += [_drawn_line(line, x, y, dashes[line.place]) for line in lines]
-    return GrowthChart(model, svg.chart(title, *drawn), dashes)
+    trainers = dict.fromkeys(line.trainer for line in lines)
+    legend: list[doc.Inline] = [doc.TrainerName(trainer) for trainer in trainers]
+    if len(dashes) > 1:
+        legend += [doc.Keyed(place, svg.key(None, "var(--ink)", dash=dash)) for place, dash in dashes.items()]
+    return doc.Chart(svg.chart(title, *drawn), legend, title)
 
 
 def _drawn_line(line: Line, x: svg.Scale, y: svg.Scale, dash: str) -> Markup:

@@ -1,137 +1,159 @@
-"""The comparison page: one self-contained HTML file. First figures (tiles, charts, bars), then words.
+"""The comparison page: the verdict, a table of answers, then figures of every run, findings, their basis."""
 
-Charts are inline SVG, bars and tables plain HTML, so that it can be read without JavaScript, on a phone and
-in print; scripts add filters, sorting, and two memory timelines to choose.
-"""
+from collections.abc import Iterator
 
-import re
-from dataclasses import dataclass
-
-from dpprof.config.flat import trainers_options
-from dpprof.findings.comparison.cell import Cell
+from dpprof.findings.comparison.answers import SAMPLES, Answer, LargestBatch, answers
 from dpprof.findings.comparison.comparison import Comparison
 from dpprof.findings.comparison.data import ComparisonData
 from dpprof.findings.comparison.growth import growth
-from dpprof.findings.comparison.models import Model
-from dpprof.findings.comparison.places import size_of
-from dpprof.findings.comparison.rows import MEASURES, ModelRows, PlaceRows
-from dpprof.findings.comparison.side_tables import trainer_rows
+from dpprof.findings.comparison.rows import MEASURES, ModelRows
 from dpprof.findings.verdict.finding import Finding
-from dpprof.findings.verdict.largest_batch import extrapolate
+from dpprof.pages import document as doc
 from dpprof.pages import html, svg
 from dpprof.pages.comparison.charts import growth_charts, memory_against_time
-from dpprof.pages.comparison.tables import measured_table, side_tables
-from dpprof.record.figures.names import SAMPLES
-from dpprof.record.record import FailureKind
-from dpprof.vocabulary.formats import memory
-from dpprof.vocabulary.trainers import STANDARD
+from dpprof.pages.comparison.tables import measured_table, model_table, side_tables
+from dpprof.record.figures.names import PEAK
+from dpprof.vocabulary.colors import words
+from dpprof.vocabulary.formats import number
 
 # Topics of the opening finding, most important first.
 _FIRST = ("Use", "Estimate", "Fits", "Memory", "Time", "Largest batch", "No verdict")
+_EXTRAPOLATED = (
+    "`about`: lines through the peaks of two batches reach the device's memory there. `over`: they do so at "
+    "more than 16 times the batch that was tried. Nothing was run there, and peaks may grow faster. `dpprof "
+    "fit` searches for the largest batch."
+)
+_NO_TIMES = (
+    "No seconds are shown, as times were disturbed or are not known. An estimate predicts them for a GPU "
+    "that is named as target, or by the table that `dpprof calibrate` measures."
+)
+_BOUND = (
+    "A predicted step is bound by what takes the most of it: moving data through memory, computing, or "
+    "waiting for the host to launch operators."
+)
+_FIGURES = (
+    "x is the ratio to standard at the same place. The marks `fastest`, `slowest`, `least` and `most` are"
+    " for DP trainers only, and only where the difference is larger than the spread. A run is `disturbed`"
+    " if other processes used its processors or the machine's pace changed: then no trainer is called "
+    "fastest, and ratios of step times are unreliable. Bars of one model share one scale. The parts of a "
+    "peak come from the ledger; what the allocator held beyond them is `untracked`. Step times are "
+    "medians, ± half the interquartile range; each phase has its own median, so their sum may differ from"
+    " the step's. Bytes moved are those of eager execution if nothing stayed in a cache. 1 MiB = 2^20 "
+    "bytes."
+)
+_MEASURED = (
+    "One clean process for each run. Step times come from unobserved steps. Memory by category and bytes "
+    "moved come from the ledger, which follows every tensor in a separate step."
+)
 
 
 def render(data: ComparisonData) -> str:
     """Return the page as HTML. Every name from outside is escaped."""
-    charts = [(group.model.label, memory_against_time(group)) for group in data.models]
-    return html.render(
-        "comparison.html",
-        data=data,
-        advice=advice(data.findings),
-        tiles=tiles_of(data),
-        trainers=[row.trainer for row in trainer_rows(data.comparison)],
-        scatters=[(name, chart) for name, chart in charts if chart is not None],
-        standard=STANDARD,
-        measures=MEASURES,
-        samples=SAMPLES,
-        growth_charts=growth_charts(growth(data.comparison)),
-        dash_key=lambda dash: svg.key(None, "var(--ink)", dash=dash),
-        side_tables=side_tables(data.comparison),
-        measured_table=measured_table(data.comparison),
-    )
+    return html.page(page(data))
 
 
-def advice(findings: list[Finding]) -> Finding | None:
-    """Return the opening finding, cut to its first sentence; None if there is no suitable one."""
-    topics = {finding.topic: finding for finding in reversed(findings)}
-    found = next((topics[topic] for topic in _FIRST if topic in topics), None)
+def page(data: ComparisonData) -> doc.Document:
+    """Return the page: what a newcomer needs comes first."""
+    comparison, first = data.comparison, opening(data.findings)
+    parts: list[doc.Part] = []
+    if first is not None:
+        parts.append(doc.Sentence((doc.Styled(f"{first.topic}."), f" {first.text}"), "answer"))
+    parts += [doc.Sentence(doubt, "warning") for doubt in data.doubts]
+    parts += _answered(comparison)
+    parts += [chart for group in data.models for chart in _chart(group, len(data.models))]
+    if data.models:
+        parts.append(doc.Heading("Every run"))
+        for group in data.models:
+            parts += [*_legends(group), model_table(data, group)]
+        parts.append(doc.Sentence(_FIGURES, "note"))
+    others = [found for found in data.findings if found is not first]
+    if others:
+        parts += [doc.Heading("Findings"), *(part for found in others for part in doc.told(found))]
+    parts += growth_charts(growth(comparison))
+    parts += side_tables(comparison)
+    ran = not comparison.cells or any(not cell.is_estimate for cell in comparison.cells)
+    parts.append(doc.Heading(f"How this was {'measured' if ran else 'estimated'}"))
+    parts += [doc.Sentence(comparison.steps)] if comparison.steps else []
+    parts += [measured_table(comparison), doc.Sentence(_MEASURED, "note")]
+    return doc.Document(f"{comparison.name}: what differential privacy costs", parts)
+
+
+def opening(findings: list[Finding]) -> Finding | None:
+    """Return the finding that answers most; None if there is no suitable one."""
+    topics = {finding.topic: finding for finding in reversed(findings) if not finding.points}
+    return next((topics[topic] for topic in _FIRST if topic in topics), None)
+
+
+def answers_table(comparison: Comparison) -> doc.Table:
+    """Return the largest batch, the time for 1,000 samples and what bounds it, by trainer and device."""
+    rows: list[Answer] = []
+    groups = {}
+    for place, found in answers(comparison):
+        groups[len(rows)] = place
+        rows += found
+    columns: list[doc.ColumnOf] = [
+        ("trainer", str, lambda row: doc.TrainerName(row.trainer)),
+        ("largest batch", doc.figure, lambda row: _largest(row.largest)),
+        (f"s for {SAMPLES:,} samples", doc.figure, _seconds),
+        ("bound by", str, _bound),
+        ("peak MiB", number, lambda row: row.cell and row.cell.figures.get(PEAK)),
+        ("at batch", doc.figure, lambda row: f"{row.cell.config.batch_size:,}" if row.cell else ""),
+    ]
+    shown = doc.with_content(columns, rows)
+    return doc.table_of(rows, shown, name="answers", groups=groups, is_sortable=False)
+
+
+def _answered(comparison: Comparison) -> Iterator[doc.Part]:
+    table = answers_table(comparison)
+    if not table.rows:
+        return
+    yield table
+    found = [answer for _, group in answers(comparison) for answer in group]
+    notes = [_EXTRAPOLATED] if any(one.largest and one.largest.is_extrapolated for one in found) else []
+    notes += [_BOUND] if any(one.bound for one in found) else []
+    notes += [] if any(one.seconds for one in found) else [_NO_TIMES]
+    if notes:
+        yield doc.Sentence(" ".join(notes), "note")
+
+
+def _largest(found: LargestBatch | None) -> str:
     if found is None:
-        return None
-    return Finding(found.topic, re.split(r"(?<=\.) (?=[A-Z])", found.text)[0])
+        return ""
+    if found.is_extrapolated:
+        return f"over {found.batch:,}" if found.is_more else f"about {found.batch:,}"
+    runs_out = "" if found.lacking is None else f"; {found.lacking:,} does not fit"
+    return f"{found.batch:,}{runs_out}" if found.batch else f"below {found.lacking:,}"
 
 
-@dataclass(frozen=True)
-class Tiles:
-    """The place whose rows are tiles, the largest batches of trainers in words, where known, and a note."""
-
-    model: Model
-    place: PlaceRows
-    largest_batch: dict[str, str]
-    note: str
-
-    @property
-    def has_ratios(self) -> bool:
-        """True if any figure has a ratio to StandardTrainer's."""
-        return any(bar.ratio is not None for row in self.place.rows for bar in row.bars.values())
-
-    @property
-    def longest(self) -> dict[str, float]:
-        """Longest bar of each measure."""
-        keys = self.place.rows[0].bars
-        return {key: max(row.bars[key].length for row in self.place.rows) or 1.0 for key in keys}
+def _seconds(answer: Answer) -> str:
+    if answer.seconds is None:
+        return ""
+    middle, least, most = map(number, answer.seconds)
+    return middle if least == most else f"{middle} ({least} to {most})"
 
 
-def tiles_of(data: ComparisonData) -> Tiles | None:
-    """Return tiles for the place where most trainers finished, the largest if tied; None if none did."""
-    places = [(group, place) for group in data.models for place in group.places]
-    if not any(row.cell.finished for _, place in places for row in place.rows):
-        return None
-    group, place = max(places, key=_tells)
-    return Tiles(group.model, place, *_batches(data.comparison, group, place))
+def _bound(answer: Answer) -> str:
+    return "" if answer.bound is None else f"{answer.bound} ({answer.share_pct:.0f} %)"
 
 
-def _tells(found: tuple[ModelRows, PlaceRows]) -> tuple[int, bool, tuple[int, ...]]:
-    """Order places by the number of finished trainers, then measured before estimated, then by size."""
-    cells = [row.cell for row in found[1].rows]
-    num_finished = sum(bool(cell.finished) for cell in cells)
-    return num_finished, not cells[0].is_estimate, max(size_of(cell) for cell in cells)
+def _chart(group: ModelRows, num_models: int) -> Iterator[doc.Chart]:
+    chart = memory_against_time(group)
+    if chart is None:
+        return
+    trainers = dict.fromkeys(row.cell.trainer for place in group.places for row in place.rows)
+    legend = [doc.TrainerName(trainer) for trainer in trainers]
+    of = f", {group.model.label}" if num_models > 1 else ""
+    note = "A dotted line joins the trainers at one place." if len(group.places) > 1 else ""
+    yield doc.Chart(chart, legend, f"Memory against time{of}", note)
 
 
-def _batches(comparison: Comparison, group: ModelRows, place: PlaceRows) -> tuple[dict[str, str], str]:
-    """Return the model's largest batch per trainer, if some ran out of memory or lines can be extended."""
-    found = _that_ran_out(group, place)
-    if found:
-        return found, "Largest batch: the largest that fitted of those tried, with otherwise equal settings."
-    of_model = [cell for cell in comparison.cells if comparison.model(cell) == group.model]
-    reaches = extrapolate(Comparison(comparison.name, of_model))
-    if not reaches:
-        return {}, ""
-    note = (
-        f"Largest batch: for {group.model.label}, {reaches[0].line.place}, from lines through the measured "
-        f"peaks, extended to this device's {memory(reaches[0].limit_mib)}. Extrapolated, not measured."
-    )
-    return {reach.line.trainer: f"at most about {reach.batch:,}" for reach in reaches}, note
-
-
-def _that_ran_out(group: ModelRows, place: PlaceRows) -> dict[str, str]:
-    """Return batches that fit by trainer, if memory ran out at a place that only differs in the batch."""
-    series = [row.cell for other in group.places if _differ_in_batch(place, other) for row in other.rows]
-    if not any(cell.failure == FailureKind.OOM for cell in series):
-        return {}
-    trainers = dict.fromkeys(cell.trainer for cell in series)
-    return {trainer: _fitted([cell for cell in series if cell.trainer == trainer]) for trainer in trainers}
-
-
-def _differ_in_batch(place: PlaceRows, other: PlaceRows) -> bool:
-    one, two = place.rows[0].cell, other.rows[0].cell
-    left_out = {"trainer", "batch_size", *trainers_options(one.config)}
-    return one.source == two.source and all(
-        two.settings.get(name) == value for name, value in one.settings.items() if name not in left_out
-    )
-
-
-def _fitted(cells: list[Cell]) -> str:
-    fitting = [cell.config.batch_size for cell in cells if cell.finished]
-    lacking = [cell.config.batch_size for cell in cells if cell.failure == FailureKind.OOM]
-    if not lacking:
-        return f"{max(fitting):,} or more" if fitting else ""
-    return f"{max(fitting):,}; {min(lacking):,} runs out" if fitting else f"below {min(lacking):,}"
+def _legends(group: ModelRows) -> Iterator[doc.Sentence]:
+    """Yield the colours of the parts of bars."""
+    shown: dict[str, dict[str, str]] = {"peak memory": {}, "step time and bytes moved": {}}
+    for measure in MEASURES:
+        of = shown["peak memory" if measure.metric == PEAK else "step time and bytes moved"]
+        of |= {name: measure.color(name) for name in group.legends[measure.key]}
+    for title, colors in shown.items():
+        entries = [doc.Keyed(f"{words(name)} ", svg.swatch(color)) for name, color in colors.items()]
+        if entries:
+            yield doc.Sentence((doc.Styled(f"{title}: "), *entries), "note")

@@ -8,13 +8,13 @@ from dpprof.findings.comparison import side_tables as beside
 from dpprof.findings.comparison.comparison import Comparison
 from dpprof.findings.comparison.data import ComparisonData
 from dpprof.findings.comparison.models import short_count
-from dpprof.findings.comparison.rows import WORDS, CellRow, ModelRows
+from dpprof.findings.comparison.rows import MEASURES, WORDS, CellRow, ModelRows
 from dpprof.pages import document as doc
 from dpprof.record.figures.names import CAPACITY, FITS, IQR, PEAK, SAMPLES, STEP
 from dpprof.record.figures.results import FINISHED
 from dpprof.record.figures.verdicts import CANNOT_TELL, FAIL, PASS
 from dpprof.record.record import FailureKind
-from dpprof.vocabulary.colors import trainer_color
+from dpprof.vocabulary.colors import trainer_color, words
 from dpprof.vocabulary.formats import number, signed, two, whole
 from dpprof.vocabulary.trainers import short_name
 
@@ -128,6 +128,9 @@ def model_table(data: ComparisonData, found: ModelRows) -> doc.Table:
         ("", str, lambda row: _word(row, PEAK)),
         ("on the device", str, _on_the_device),
         ("samples/s", number, lambda row: row.cell.figures.get(SAMPLES)),
+        ("moved MiB", number, lambda row: row.bars["bytes_moved"].total),
+        ("x", two, lambda row: row.bars["bytes_moved"].ratio),
+        ("", str, lambda row: _bar(found, row, "bytes_moved")),
         ("gradient check", str, _checked),
     ]
     rows: list[CellRow] = []
@@ -139,13 +142,14 @@ def model_table(data: ComparisonData, found: ModelRows) -> doc.Table:
     if len(precisions) > 1:  # the places tell what differs in the weights
         precisions = {place.settings["precision"] for place in found.places}
     title = f"{found.model.heading}, {precisions.pop()}" if len(precisions) == 1 else found.model.heading
-    return doc.table_of(rows, columns, title, groups=groups)
+    name = "runs" if found is data.models[0] else ""
+    return doc.table_of(rows, doc.with_content(columns, rows), title, name=name, groups=groups)
 
 
-def _trainer(row: CellRow, varying: Iterable[str]) -> str:
+def _trainer(row: CellRow, varying: Iterable[str]) -> doc.Text:
     """Return the trainer with its own options that vary."""
     own = sorted(trainers_options(row.cell.config) & set(varying))
-    return " ".join([short_name(row.cell.trainer), *(f"{name}={row.cell.settings[name]}" for name in own)])
+    return doc.TrainerName(row.cell.trainer), *(f" {name}={row.cell.settings[name]}" for name in own)
 
 
 def _failed(row: CellRow) -> doc.Styled | None:
@@ -165,8 +169,15 @@ def _checked(row: CellRow) -> doc.Styled:
 
 
 def _bar(found: ModelRows, row: CellRow, measure: str) -> doc.Bar | str:
-    total = row.bars[measure].total
-    return doc.Bar(total / found.scales[measure], color=trainer_color(row.cell.trainer)) if total else ""
+    bar, scale = row.bars[measure], found.scales[measure]
+    if not bar.total:
+        return ""
+    colors = next(one for one in MEASURES if one.key == measure)
+    parts = [
+        doc.BarPart(value / scale, colors.color(name), f"{words(name)}: {number(value)} {colors.unit}")
+        for name, value in bar.parts.items()
+    ]
+    return doc.Bar(bar.total / scale, color=trainer_color(row.cell.trainer), parts=parts)
 
 
 def _word(row: CellRow, metric: str) -> doc.Styled:

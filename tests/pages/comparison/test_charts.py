@@ -9,6 +9,7 @@ from example_results import comparison, result
 from dpprof.findings.comparison.growth import Line, growth
 from dpprof.findings.comparison.rows import rows_by_model
 from dpprof.pages.comparison.charts import growth_charts, memory_against_time
+from dpprof.pages.document import Keyed
 from dpprof.record.figures.names import STEP
 from dpprof.record.figures.results import Result
 from dpprof.vocabulary.trainer_info import UNLISTED_COLOR
@@ -89,13 +90,13 @@ def test_every_trainer_has_a_colour_and_a_symbol_of_its_own() -> None:
     charts = growth_charts([of(trainer, line) for trainer in ("LoopTrainer", *TRAINERS) for line in lines()])
     assert len(charts) == 2, "memory and time along the batch"
     for one in charts:
-        seen = looks(one.chart)
+        seen = looks(one.svg)
         assert seen["LoopTrainer"][0] == UNLISTED_COLOR
         assert seen[STANDARD][0] == TRAINERS[STANDARD].color
         assert len(set(seen.values())) == len({path for _, path in seen.values()}) == 1 + len(TRAINERS)
-        assert one.chart.count('class="mark"') == len(BATCHES) * (1 + len(TRAINERS))
+        assert one.svg.count('class="mark"') == len(BATCHES) * (1 + len(TRAINERS))
     alone = growth_charts([of("DPSGDTrainer", line) for line in lines()])
-    assert looks(alone[0].chart)["DPSGDTrainer"] == looks(charts[0].chart)["DPSGDTrainer"], "whichever others"
+    assert looks(alone[0].svg)["DPSGDTrainer"] == looks(charts[0].svg)["DPSGDTrainer"], "whichever others"
 
 
 def test_each_place_has_a_dash_and_each_model_charts_of_its_own() -> None:
@@ -103,8 +104,8 @@ def test_each_place_has_a_dash_and_each_model_charts_of_its_own() -> None:
     charts = growth_charts(
         [line, of(STANDARD, line, place="sequence 128"), of(STANDARD, line, model="large")]
     )
-    assert [one.model for one in charts] == ["tiny", "large"]
-    assert "batch 8: 800.0 ms</title>" in charts[0].chart
-    assert len(set(charts[0].dashes.values())) == 2
-    assert charts[0].chart.count("stroke-dasharray") == 1, "the first place has a solid line"
+    assert [one.title.partition(":")[0] for one in charts] == ["tiny", "large"]
+    assert "batch 8: 800.0 ms</title>" in charts[0].svg
+    assert [text.text for text in charts[0].legend if isinstance(text, Keyed)] == [line.place, "sequence 128"]
+    assert charts[0].svg.count("stroke-dasharray") == 1, "the first place has a solid line"
     assert growth_charts([]) == []

@@ -66,9 +66,9 @@ def test_what_failed_says_how() -> None:
 
 
 def test_an_estimate_has_its_time_and_says_whether_it_fits() -> None:
-    text = shown(comparison(estimate(FLAT), estimate(GHOST, peak=50)), width=110)
+    text = shown(comparison(estimate(FLAT), estimate(GHOST, peak=50)), width=180)
     assert row(text, "flat")[:3] == ["flat", "2.00 (1.80 to 2.50)", "132.0"]
-    assert re.search(r"needs .* fits$", row(text, "ghost")[-1])
+    assert any(re.search(r"needs .* fits$", cell) for cell in row(text, "ghost"))
 
 
 def test_what_explains_comes_before_the_tables_and_the_advice_last() -> None:
