@@ -21,7 +21,6 @@ class Line:
 
     `along` is the setting that grows, `x` its values, `y` the figure at each. `fixed` is the line at 0,
     `slope` its rise: per sample along `batch_size`, per token of the step (batch x sequence) along `seq_len`.
-    `phase` is set if `y` is one phase's peak.
     """
 
     source: str
@@ -34,27 +33,25 @@ class Line:
     y: list[float]
     fixed: float
     slope: float
-    phase: str | None = None
 
 
-def lines(comparison: Comparison, metric: str, along: str, phase: str | None = None) -> list[Line]:
+def lines(comparison: Comparison, metric: str, along: str) -> list[Line]:
     """Return the lines of all trainers with two or more cells (three for times) that differ in `along` alone.
 
-    With a `phase` they go through its peak. Disturbed step times and Poisson-sampled batches, whose sizes
-    `along` does not tell, are left out.
+    Disturbed step times and Poisson-sampled batches, whose sizes `along` does not tell, are left out.
     """
     is_time = metric == STEP
     told = [
         cell
         for cell in comparison.cells
         if cell.finished
-        and (metric in cell.figures if phase is None else phase in cell.peak_by_phase)
+        and metric in cell.figures
         and not cell.settings["poisson_sampling"]
         and not (is_time and cell.is_disturbed)
     ]
     groups = grouped(told, lambda cell: _all_but(cell, along))
     fewest = _FEWEST_TIMES if is_time else 2
-    return [_line(comparison, g, metric, along, phase) for g in groups.values() if len(g) >= fewest]
+    return [_line(comparison, g, metric, along) for g in groups.values() if len(g) >= fewest]
 
 
 def _all_but(cell: Cell, along: str) -> tuple[object, ...]:
@@ -69,11 +66,11 @@ def growth(comparison: Comparison) -> Iterator[Line]:
             yield from lines(comparison, metric, along)
 
 
-def _line(comparison: Comparison, cells: list[Cell], metric: str, along: str, phase: str | None) -> Line:
+def _line(comparison: Comparison, cells: list[Cell], metric: str, along: str) -> Line:
     cells = sorted(cells, key=lambda cell: int(cell.settings[along]))
     first = cells[0]
     x = [int(cell.settings[along]) for cell in cells]
-    y = [cell.figures[metric] if phase is None else cell.peak_by_phase[phase] for cell in cells]
+    y = [cell.figures[metric] for cell in cells]
     # A step's time is that of all its physical batches, its peak that of one.
     batches = first.config.accumulation_steps if metric == STEP else 1
     units = np.array(x, dtype=float) * batches * (1 if along == "batch_size" else first.config.batch_size)
@@ -91,5 +88,4 @@ def _line(comparison: Comparison, cells: list[Cell], metric: str, along: str, ph
         y=y,
         fixed=fixed,
         slope=slope,
-        phase=phase,
     )

@@ -10,8 +10,7 @@ from dpprof.findings.comparison.intervals import step_ratio
 from dpprof.findings.comparison.models import Model
 from dpprof.findings.tables import BETWEEN
 from dpprof.findings.verdict.best import SAME_PEAK, fastest_at, smallest_at
-from dpprof.record.figures.names import IQR, MOVED, PEAK, PREDICTIONS, STEP
-from dpprof.record.record import FailureKind
+from dpprof.record.figures.names import MOVED, PEAK, PREDICTIONS, STEP
 from dpprof.vocabulary.colors import CATEGORY_COLORS, PHASE_COLORS, UNITEMISED_COLOR
 from dpprof.vocabulary.formats import listed_first
 from dpprof.vocabulary.grouping import grouped
@@ -43,8 +42,6 @@ def _is_clearly_worse(cell: Cell, other: Cell, metric: str) -> bool:
 
 
 UNITEMISED = "not itemised"
-# Limits beyond this multiple of the longest bar are not in the scale: they would dwarf the bars.
-_FARTHEST_LIMIT = 3.0
 
 
 @dataclass(frozen=True)
@@ -67,22 +64,19 @@ class Measure:
 class CellBar:
     """One cell's figure. `parts` are stacked in order; `total` is the figure itself, None if unmeasured.
 
-    `spread` is half the interquartile range, `predicted` an estimated step's time, its least and its most,
-    `limit` the memory of the device if the experiment ran out of it. `is_disturbed` marks a disturbed step.
+    `predicted` is an estimated step's time, its least and its most. `is_disturbed` marks a disturbed step.
     """
 
     parts: dict[str, float]
     total: float | None
     ratio: float | None
-    spread: float | None
     predicted: tuple[float, ...] | None
     failure: str | None
-    limit: float | None
     is_disturbed: bool = False
 
     @property
     def length(self) -> float:
-        """End of the bar, without its limit."""
+        """End of the bar."""
         return max(sum(self.parts.values()), self.total or 0.0)
 
 
@@ -107,35 +101,21 @@ def bar(comparison: Comparison, cell: Cell, measure: Measure) -> CellBar:
         found = measure.parts(cell)
         drawn = listed_first((name for name, value in found.items() if value), measure.colors)
         parts = {name: found[name] for name in drawn} or {UNITEMISED: total}
-    spread = cell.figures.get(IQR) if measure.metric == STEP and total is not None else None
     named = PREDICTIONS if measure.metric == STEP else ()
     return CellBar(
         parts=parts,
         total=total,
         ratio=comparison.ratio(cell, measure.metric),
-        spread=None if spread is None else spread / 2,
         predicted=tuple(cell.figures[name] for name in named if name in cell.figures) or None,
         failure=None if cell.finished else cell.failure or cell.status.lower(),
-        limit=cell.limit_mib if measure.metric == PEAK and cell.failure == FailureKind.OOM else None,
         is_disturbed=measure.metric == STEP and comparison.is_disturbed_at(cell),
     )
-
-
-def scale(bars: list[CellBar]) -> float:
-    """Return the value of the full width: the longest bar, or the limit that one of them ran into."""
-    longest = max((bar.length for bar in bars), default=0.0)
-    limits = [bar.limit for bar in bars if bar.limit is not None]
-    near = [limit for limit in limits if not longest or limit <= _FARTHEST_LIMIT * longest]
-    return max([longest, *near]) or 1.0
 
 
 def legend(bars: list[CellBar], measure: Measure) -> list[str]:
     """Return the names of the parts in the bars, in order; a bar that is not itemised needs none."""
     found = (name for bar in bars for name in bar.parts if name != UNITEMISED)
     return listed_first(found, measure.colors)
-
-
-_IN_FULL = {"least": "least memory", "most": "most memory"}
 
 
 @dataclass(frozen=True)
@@ -146,16 +126,6 @@ class CellRow:
     model: Model
     bars: dict[str, CellBar]
     marks: dict[str, str]
-
-    @property
-    def awards(self) -> list[str]:
-        """Words for what it is best in, which stand alone."""
-        return [_IN_FULL.get(mark, mark) for metric, mark in self.marks.items() if mark == WORDS[metric][0]]
-
-    @property
-    def faults(self) -> list[str]:
-        """Words for what it is worst in."""
-        return [_IN_FULL.get(mark, mark) for metric, mark in self.marks.items() if mark == WORDS[metric][1]]
 
 
 @dataclass(frozen=True)
@@ -187,7 +157,7 @@ def _model(model: Model, places: list[PlaceRows]) -> ModelRows:
     scales, legends = {}, {}
     for measure in MEASURES:
         bars = [row.bars[measure.key] for place in places for row in place.rows]
-        scales[measure.key] = scale(bars)
+        scales[measure.key] = max((bar.length for bar in bars), default=0.0) or 1.0
         legends[measure.key] = legend(bars, measure)
     return ModelRows(model, places, scales, legends)
 

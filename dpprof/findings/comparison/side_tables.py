@@ -1,6 +1,5 @@
-"""Tables beside the cells: trainers, privacy, FLOPs, counters, estimates, failures, how it was measured."""
+"""Tables beside the cells: privacy, FLOPs, counters, estimates, failures, how it was measured."""
 
-import statistics
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Self
 
@@ -10,33 +9,13 @@ from dpprof.findings.comparison.run import Run
 from dpprof.record.figures import names
 from dpprof.record.figures.capacity import device_of
 from dpprof.record.figures.privacy import rounded_up
-from dpprof.record.figures.results import FAILED, FINISHED
+from dpprof.record.figures.results import FAILED
 from dpprof.record.figures.verdicts import FAIL
 from dpprof.record.record import PrivacyResult
 from dpprof.vocabulary.formats import fixed, listed
 from dpprof.vocabulary.grouping import grouped
 from dpprof.vocabulary.precision import may_be_alike
-from dpprof.vocabulary.trainers import trainer_info, trainer_order
-
-
-class TrainerRow(NamedTuple):
-    """One trainer's runs. `mean_peak_mib` is over those that finished; None if none has a peak."""
-
-    trainer: str
-    num_finished: int
-    num_runs: int
-    mean_peak_mib: float | None
-
-
-def trainer_rows(comparison: Comparison) -> list[TrainerRow]:
-    """Return a row for each trainer."""
-    rows = []
-    for trainer in sorted({cell.trainer for cell in comparison.cells}, key=trainer_order):
-        runs = [run for cell in comparison.cells if cell.trainer == trainer for run in cell.runs]
-        finished = [run for run in runs if run.status == FINISHED]
-        peaks = [run.figures[names.PEAK] for run in finished if names.PEAK in run.figures]
-        rows.append(TrainerRow(trainer, len(finished), len(runs), statistics.fmean(peaks) if peaks else None))
-    return rows
+from dpprof.vocabulary.trainers import trainer_info
 
 
 class Where(NamedTuple):

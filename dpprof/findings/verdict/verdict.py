@@ -9,7 +9,7 @@ from dpprof.findings.verdict.best import USE, best_at_each, choose, fastest_at, 
 from dpprof.findings.verdict.estimates import advise, estimated, fits, waits
 from dpprof.findings.verdict.extra import extras, savings
 from dpprof.findings.verdict.finding import Finding
-from dpprof.findings.verdict.largest_batch import extrapolated, shortages
+from dpprof.findings.verdict.largest_batch import shortages
 from dpprof.record.figures.names import EXPOSED, EXPOSED_PCT, PEAK, SENDING, SENT, STEP
 from dpprof.vocabulary.formats import memory, milliseconds
 from dpprof.vocabulary.trainers import short_name
@@ -59,7 +59,7 @@ def _about_trainers(comparison: Comparison) -> list[Finding]:
         rank(comparison, fastest, STEP),
         rank(comparison, smallest, PEAK),
         savings(comparison),
-        shortages(comparison) or extrapolated(comparison),
+        shortages(comparison),
         *extras(comparison),
     )
 

@@ -2,35 +2,20 @@
 
 from collections.abc import Iterator
 
-from dpprof.findings.comparison.answers import SAMPLES, Answer, LargestBatch, answers
-from dpprof.findings.comparison.comparison import Comparison
 from dpprof.findings.comparison.data import ComparisonData
 from dpprof.findings.comparison.growth import growth
 from dpprof.findings.comparison.rows import MEASURES, ModelRows
 from dpprof.findings.verdict.finding import Finding
 from dpprof.pages import document as doc
 from dpprof.pages import html, svg
+from dpprof.pages.comparison.answers import answered
 from dpprof.pages.comparison.charts import growth_charts, memory_against_time
 from dpprof.pages.comparison.tables import measured_table, model_table, side_tables
 from dpprof.record.figures.names import PEAK
 from dpprof.vocabulary.colors import words
-from dpprof.vocabulary.formats import number
 
 # Topics of the opening finding, most important first.
 _FIRST = ("Use", "Estimate", "Fits", "Memory", "Time", "Largest batch", "No verdict")
-_EXTRAPOLATED = (
-    "`about`: lines through the peaks of two batches reach the device's memory there. `over`: they do so at "
-    "more than 16 times the batch that was tried. Nothing was run there, and peaks may grow faster. `dpprof "
-    "fit` searches for the largest batch."
-)
-_NO_TIMES = (
-    "No seconds are shown, as times were disturbed or are not known. An estimate predicts them for a GPU "
-    "that is named as target, or by the table that `dpprof calibrate` measures."
-)
-_BOUND = (
-    "A predicted step is bound by what takes the most of it: moving data through memory, computing, or "
-    "waiting for the host to launch operators."
-)
 _FIGURES = (
     "x is the ratio to standard at the same place. The marks `fastest`, `slowest`, `least` and `most` are"
     " for DP trainers only, and only where the difference is larger than the spread. A run is `disturbed`"
@@ -59,7 +44,7 @@ def page(data: ComparisonData) -> doc.Document:
     if first is not None:
         parts.append(doc.Sentence((doc.Styled(f"{first.topic}."), f" {first.text}"), "answer"))
     parts += [doc.Sentence(doubt, "warning") for doubt in data.doubts]
-    parts += _answered(comparison)
+    parts += answered(comparison)
     parts += [chart for group in data.models for chart in _chart(group, len(data.models))]
     if data.models:
         parts.append(doc.Heading("Every run"))
@@ -74,7 +59,8 @@ def page(data: ComparisonData) -> doc.Document:
     ran = not comparison.cells or any(not cell.is_estimate for cell in comparison.cells)
     parts.append(doc.Heading(f"How this was {'measured' if ran else 'estimated'}"))
     parts += [doc.Sentence(comparison.steps)] if comparison.steps else []
-    parts += [measured_table(comparison), doc.Sentence(_MEASURED, "note")]
+    parts.append(measured_table(comparison))
+    parts += [doc.Sentence(_MEASURED, "note")] if ran else []
     return doc.Document(f"{comparison.name}: what differential privacy costs", parts)
 
 
@@ -82,58 +68,6 @@ def opening(findings: list[Finding]) -> Finding | None:
     """Return the finding that answers most; None if there is no suitable one."""
     topics = {finding.topic: finding for finding in reversed(findings) if not finding.points}
     return next((topics[topic] for topic in _FIRST if topic in topics), None)
-
-
-def answers_table(comparison: Comparison) -> doc.Table:
-    """Return the largest batch, the time for 1,000 samples and what bounds it, by trainer and device."""
-    rows: list[Answer] = []
-    groups = {}
-    for place, found in answers(comparison):
-        groups[len(rows)] = place
-        rows += found
-    columns: list[doc.ColumnOf] = [
-        ("trainer", str, lambda row: doc.TrainerName(row.trainer)),
-        ("largest batch", doc.figure, lambda row: _largest(row.largest)),
-        (f"s for {SAMPLES:,} samples", doc.figure, _seconds),
-        ("bound by", str, _bound),
-        ("peak MiB", number, lambda row: row.cell and row.cell.figures.get(PEAK)),
-        ("at batch", doc.figure, lambda row: f"{row.cell.config.batch_size:,}" if row.cell else ""),
-    ]
-    shown = doc.with_content(columns, rows)
-    return doc.table_of(rows, shown, name="answers", groups=groups, is_sortable=False)
-
-
-def _answered(comparison: Comparison) -> Iterator[doc.Part]:
-    table = answers_table(comparison)
-    if not table.rows:
-        return
-    yield table
-    found = [answer for _, group in answers(comparison) for answer in group]
-    notes = [_EXTRAPOLATED] if any(one.largest and one.largest.is_extrapolated for one in found) else []
-    notes += [_BOUND] if any(one.bound for one in found) else []
-    notes += [] if any(one.seconds for one in found) else [_NO_TIMES]
-    if notes:
-        yield doc.Sentence(" ".join(notes), "note")
-
-
-def _largest(found: LargestBatch | None) -> str:
-    if found is None:
-        return ""
-    if found.is_extrapolated:
-        return f"over {found.batch:,}" if found.is_more else f"about {found.batch:,}"
-    runs_out = "" if found.lacking is None else f"; {found.lacking:,} does not fit"
-    return f"{found.batch:,}{runs_out}" if found.batch else f"below {found.lacking:,}"
-
-
-def _seconds(answer: Answer) -> str:
-    if answer.seconds is None:
-        return ""
-    middle, least, most = map(number, answer.seconds)
-    return middle if least == most else f"{middle} ({least} to {most})"
-
-
-def _bound(answer: Answer) -> str:
-    return "" if answer.bound is None else f"{answer.bound} ({answer.share_pct:.0f} %)"
 
 
 def _chart(group: ModelRows, num_models: int) -> Iterator[doc.Chart]:

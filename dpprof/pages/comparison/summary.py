@@ -7,6 +7,7 @@ from dpprof.findings.comparison.rows import WORDS
 from dpprof.findings.comparison.side_tables import counter_rows, failed_runs, judgement, pairs
 from dpprof.pages import markdown
 from dpprof.pages.comparison import tables
+from dpprof.pages.comparison.answers import answered
 from dpprof.pages.document import Document, Part, Points, Sentence, Styled, told
 from dpprof.vocabulary.trainers import short_name
 
@@ -28,7 +29,8 @@ def to_markdown(data: ComparisonData) -> str:
     parts: list[Part] = [part for found in data.findings for part in told(found)]
     parts += [Sentence((Styled("Warning."), f" {doubt}")) for doubt in data.doubts]
     parts += [Sentence(data.comparison.steps)] if data.comparison.steps else []
-    parts += [t for t in (tables.trainer_table(data.comparison), tables.cell_table(data)) if t.rows]
+    parts += answered(data.comparison)
+    parts += [cells] if (cells := tables.cell_table(data)).rows else []
     beside = tables.side_tables(data.comparison)
     parts += [part for part in beside if not (isinstance(part, Sentence) and part.tone == "note")]
     parts += _notes(data)
@@ -64,6 +66,7 @@ def view(data: ComparisonData) -> Document:
         what = Styled(tables.FAILURES.get(failed.failure, failed.failure), "bad")
         parts.append(Sentence((what, f" in {failed.name}{f': {why}' if why else ''}")))
     parts += [Sentence(doubt, "warning") for doubt in data.doubts]
+    parts += answered(data.comparison)
     last = [found for found in reversed(data.findings) if not found.explains]
     parts += [part for found in last for part in told(found)]
     return Document(data.comparison.name, parts)

@@ -16,7 +16,6 @@ from dpprof.record.figures.verdicts import CANNOT_TELL, FAIL, PASS
 from dpprof.record.record import FailureKind
 from dpprof.vocabulary.colors import trainer_color, words
 from dpprof.vocabulary.formats import number, signed, two, whole
-from dpprof.vocabulary.trainers import short_name
 
 DISTURBED = " (disturbed)"
 _percent = partial(signed, digits=2)
@@ -72,21 +71,6 @@ def side_tables(comparison: Comparison) -> list[doc.Part]:
             parts += [doc.Points(said)] if said else []
             parts += [doc.Sentence(_NOTES[shown.name], "note")] if shown.name in _NOTES else []
     return parts
-
-
-def trainer_table(comparison: Comparison) -> doc.Table:
-    """Return success and mean peak by trainer, over all runs."""
-    columns: list[doc.ColumnOf] = [
-        ("trainer", str, lambda row: _full_name(row.trainer)),
-        ("finished", str, lambda row: f"{row.num_finished} of {row.num_runs}"),
-        ("mean peak MiB", number, lambda row: row.mean_peak_mib),
-    ]
-    return doc.table_of(beside.trainer_rows(comparison), columns, name="trainers")
-
-
-def _full_name(trainer: str) -> str:
-    short = short_name(trainer)
-    return trainer if short == trainer else f"{trainer} ({short})"
 
 
 def cell_table(data: ComparisonData) -> doc.Table:

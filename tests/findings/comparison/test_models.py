@@ -10,7 +10,6 @@ from dpprof.findings.comparison.comparison import Comparison, compare
 from dpprof.findings.comparison.data import compute
 from dpprof.findings.comparison.growth import lines
 from dpprof.findings.comparison.models import distinct_names, short_count
-from dpprof.findings.verdict.largest_batch import extrapolate
 from dpprof.pages.comparison.page import render
 from dpprof.pages.comparison.summary import to_markdown
 from dpprof.record.figures.names import PEAK
@@ -53,7 +52,7 @@ def test_one_setting_with_different_parameters_in_two_sources_is_two_models() ->
     assert sorted(headings(found)) == sorted(labels(found)) == both
     page, tables = render(compute(found)), to_markdown(compute(found))
     for name in both:
-        assert page.count(f"<h3>{name}</h3>") == 1
+        assert page.count(f"<h2>{name}, fp32</h2>") == 1
         assert f"| {name} " in tables
     assert "at make (1,230,000 parameters), batch 4, sequence 512, new:" in told(found, "flat")
 
@@ -62,37 +61,12 @@ def test_a_count_that_grows_with_the_sequence_is_one_model_and_each_place_has_it
     found = comparison(counted(50, seq_len=16), counted(90, seq_len=32))
     assert labels(found) == ["tiny", "tiny"]
     assert headings(found) == ["tiny (50 to 90 parameters)"]
-    page = render(compute(found))
-    assert "<h3>tiny, batch 4, sequence 16 (50 parameters)</h3>" in page
-    assert "<h3>tiny, batch 4, sequence 32 (90 parameters)</h3>" in page
+    assert "<h2>tiny (50 to 90 parameters), fp32</h2>" in render(compute(found))
 
 
 def test_lines_of_two_models_are_told_apart() -> None:
     cells = [counted(n, workload=f"{m}:make", batch_size=b) for m, n in (("a", 5), ("b", 7)) for b in (2, 4)]
     assert [line.model for line in lines(comparison(*cells), PEAK, "batch_size")] == ["a:make", "b:make"]
-
-
-def test_largest_batches_of_two_models_are_not_mixed() -> None:
-    """Two factories of one name: the tightest pair is the second one's alone."""
-    cells = [
-        result(
-            trainer,
-            step_s=0.1,
-            peak_mib=slope * batch,
-            peak_in={"backward": slope * batch},
-            batch_size=batch,
-            workload=workload,
-            environment={"memory_gib": "1.0"},
-        )
-        for workload, slopes in (("a:make", (1, 2)), ("b:make", (4, 8)))
-        for trainer, slope in zip(("DPSGDTrainer", "DPGhostClippingTrainer"), slopes, strict=True)
-        for batch in (2, 4)
-    ]
-    found = extrapolate(comparison(*cells))
-    assert [(reach.line.model, reach.line.trainer, reach.batch) for reach in found] == [
-        ("b:make", "DPSGDTrainer", 256),
-        ("b:make", "DPGhostClippingTrainer", 128),
-    ]
 
 
 def test_names_that_nothing_else_has_stay_short_and_a_small_count_is_told_to_the_last() -> None:

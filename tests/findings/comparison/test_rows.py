@@ -3,17 +3,16 @@
 from typing import Any
 
 import pytest
-from example_findings import FAST, FLAT, GHOST, OOM, STANDARD, run
+from example_findings import FAST, FLAT, GHOST, STANDARD, run
 from example_results import comparison, result
 
-from dpprof.findings.comparison.rows import MEASURES, UNITEMISED, CellBar, bar, legend, marks, scale
+from dpprof.findings.comparison.rows import MEASURES, UNITEMISED, CellBar, bar, legend, marks
 from dpprof.record.figures.names import PEAK, STEP
 from dpprof.record.figures.results import Result
 from dpprof.record.record import Failure, FailureKind
 from dpprof.vocabulary.trainer_info import UNLISTED_COLOR
 
 MEMORY, TIME, _ = MEASURES
-MACHINE = {"memory_gib": "2.0"}
 
 
 def bars(**figures: Any) -> list[CellBar]:
@@ -34,7 +33,6 @@ def test_the_parts_of_a_bar_add_up_to_its_figure() -> None:
     assert list(memory.parts) == ["parameters", "per_sample_gradients", "noise", "untracked"], "in order"
     assert memory.total == 13
     assert time.parts == pytest.approx({"forward": 30, "backward": 60, "between phases": 10})
-    assert time.spread == 0
     assert (moved.parts, moved.total) == ({"forward": 3, "backward": 5}, 8)
     for one in (memory, time, moved):
         assert one.total == pytest.approx(sum(one.parts.values()))
@@ -62,26 +60,6 @@ def test_parts_that_do_not_add_up_leave_nothing_between_and_none_is_one_part() -
     assert time.parts == pytest.approx({"forward": 50, "backward": 55})
     assert memory.parts == {UNITEMISED: 5}
     assert (moved.parts, moved.total, moved.failure) == ({}, None, None)
-
-
-def test_out_of_memory_ends_at_the_limit() -> None:
-    ran = result("StandardTrainer", step_s=0.1, peak_mib=1500, environment=MACHINE)
-    failed = result("DPSGDTrainer", step_s=0.1, outcomes={}, environment=MACHINE, failure=OOM)
-    found = comparison(ran, failed)
-    one = bar(found, found.cells[1], MEMORY)
-    assert (one.total, one.parts, one.failure, one.limit) == (None, {}, "oom", 2048)
-    assert scale([bar(found, cell, MEMORY) for cell in found.cells]) == 2048
-    assert bar(found, found.cells[1], TIME).limit is None
-
-
-def test_a_limit_far_away_does_not_flatten_the_others() -> None:
-    def of(total: float | None, limit: float | None) -> CellBar:
-        return CellBar({}, total, None, None, None, None, limit)
-
-    assert scale([of(10, None), of(None, 29)]) == 29
-    assert scale([of(10, None), of(None, 31)]) == 10
-    assert scale([of(None, 31)]) == 31
-    assert scale([of(None, None)]) == 1
 
 
 def test_a_cell_that_did_not_finish_has_no_bar() -> None:
