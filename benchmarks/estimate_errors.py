@@ -40,8 +40,8 @@ def main() -> None:
     dpprof(folder, "sweep", "measured", *grid, *short)
     names = [str(folder / "runs" / name) for name in ("estimated", "measured")]
     comparison, _ = read_comparison(names, folder, print)
-    print(markdown.render(Document("Estimate and measurement", [estimate_table(pairs(comparison))])))
-    off = [pair.ledger_off_pct for pair in pairs(comparison) if pair.ledger_off_pct is not None]
+    print(markdown.render(Document("Estimate and measurement", [estimate_table(comparison)])))
+    off = [pct for pair in pairs(comparison) if (pct := pair.tensors.off_pct) is not None]
     print(f"{len(off)} experiments; off by {min(off):+.3f} to {max(off):+.3f} % of the ledger's peak")
 
 

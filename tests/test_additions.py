@@ -44,9 +44,9 @@ ADDITIONS = {
             '    yield Metric("overhead/page_faults", record.page_faults, compares=True)\n',
         ),
         Edit(
-            "pages/comparison/tables.py",
-            '        ("samples/s", number, lambda row: row.cell.figures.get(SAMPLES)),\n',
-            '        ("page faults", number, lambda row: row.cell.figures.get("overhead/page_faults")),\n',
+            "record/figures/names.py",
+            '    SAMPLES: Column("samples/s", has_ratio=False),\n',
+            '    "overhead/page_faults": Column("page faults"),\n',
         ),
     ],
     "trainer": [

@@ -82,14 +82,15 @@ def test_tables_sort_by_click_and_by_keyboard(swept: Path, page: Any) -> None:
         return [row.get_attribute("data-trainer") for row in table.locator("tbody tr[data-trainer]").all()]
 
     assert order() == list(TRAINERS)
-    header = table.get_by_role("button", name="peak MiB")
+    header = table.get_by_role("button", name="peak memory [MiB]")
+    column = table.get_by_role("columnheader", name="peak memory [MiB]")
     header.click()
     assert order() == sorted(TRAINERS, key=lambda trainer: peaks[trainer])
-    assert table.get_by_role("columnheader", name="peak MiB").get_attribute("aria-sort") == "ascending"
+    assert column.get_attribute("aria-sort") == "ascending"
     header.focus()
     page.keyboard.press("Enter")
     assert order() == sorted(TRAINERS, key=lambda trainer: -peaks[trainer])
-    assert table.get_by_role("columnheader", name="peak MiB").get_attribute("aria-sort") == "descending"
+    assert column.get_attribute("aria-sort") == "descending"
     table.get_by_role("button", name="trainer").focus()
     page.keyboard.press("Space")
     assert order() == sorted(TRAINERS, key=lambda trainer: names[trainer]), "texts as texts"
@@ -111,7 +112,7 @@ def test_a_table_can_be_copied_as_markdown(swept: Path, tmp_path: Path, browser:
         shown = page.frame_locator("iframe")
     else:
         page.goto(address)
-    shown.locator("#runs thead button", has_text="peak MiB").click()
+    shown.locator("#runs thead button", has_text="peak memory [MiB]").click()
     button = shown.locator("div.wide:has(#runs) + button.copy")
     button.click()
     shown.locator("button.copy", has_text="Copied").first.wait_for()
@@ -119,7 +120,7 @@ def test_a_table_can_be_copied_as_markdown(swept: Path, tmp_path: Path, browser:
     lines = page.evaluate("navigator.clipboard.readText()").splitlines()
     context.close()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    assert cells[0][:2] == ["trainer", "step ms"]
+    assert cells[0][:2] == ["trainer", "step time [ms]"]
     assert cells[1][:2] == [":--", "--:"]
     by_name = {row[0]: row for row in cells[2:] if row[0] in map(short_name, TRAINERS)}
     assert next(iter(by_name)) == "standard", "in the order that is shown"

@@ -28,4 +28,4 @@ def write_sweep_reports(folder: SweepFolder, results: Iterable[Result]) -> Sweep
     for path, text in texts.items():
         write_text(path, text)
     files = [*texts, *write_sweep_roofline(folder, comparison)]
-    return SweepReports(data, description(data), table(data), files)
+    return SweepReports(data, description(data), table(comparison), files)

@@ -44,10 +44,10 @@ def test_an_estimated_peak_is_the_measured_one(estimated: Path, swept: Path) -> 
     found = pairs(comparison)
     assert len(found) == 4
     for pair in found:
-        assert pair.estimated_mib == pair.ledger_mib, pair.name
-        assert pair.allocator_off_pct == pytest.approx(0, abs=1)
-        assert pair.predicted_ms is None, "without a target"
-        assert pair.step_ms is not None
+        assert pair.tensors.estimated == pair.tensors.measured, pair.measured.trainer
+        assert pair.allocator.off_pct == pytest.approx(0, abs=1)
+        assert pair.step.estimated is None, "without a target"
+        assert pair.step.measured is not None
 
 
 def test_the_command_sets_both_side_by_side(estimated: Path, swept: Path) -> None:

@@ -16,7 +16,7 @@ from dpprof.record.figures.names import CAPACITY, DOUBT, FITS, GROWTH, LARGEST_B
 from dpprof.record.figures.results import FINISHED, describe_precision
 from dpprof.record.figures.step import LogicalStep
 from dpprof.record.figures.verdicts import CANNOT_TELL, FAIL, PASS
-from dpprof.record.record import FailureKind
+from dpprof.record.record import FailureKind, PrivacyResult
 from dpprof.vocabulary.clipping import OTHER_ALGORITHMS
 from dpprof.vocabulary.formats import memory
 from dpprof.vocabulary.trainers import trainer_info
@@ -99,6 +99,12 @@ class Cell:
     def gradient_check(self) -> str | None:
         """Worst verdict of the gradient check; None if it was not requested."""
         return max((run.gradient_check for run in self.runs if run.gradient_check), key=_WORSE, default=None)
+
+    @property
+    def privacy(self) -> PrivacyResult | None:
+        """What the training spends on a data set of known size: of several runs, one without an epsilon."""
+        known = (run.privacy for run in self.finished if run.privacy is not None)
+        return min(known, key=lambda found: found.epsilon is not None, default=None)
 
     @property
     def environment(self) -> dict[str, str]:

@@ -95,6 +95,11 @@ class Comparison:
     def _models(self) -> dict[tuple[object, ...], Model]:
         return dict(zip(self._by_place, models_of(self.places), strict=True))
 
+    @property
+    def by_model(self) -> dict[Model, list[list[Cell]]]:
+        """The places of each model."""
+        return grouped(self.places, lambda place: self.model(place[0]))
+
     @cached_property
     def varying(self) -> list[str]:
         """Settings that differ between the cells that have them, apart from model, batch and sequence."""

@@ -1,85 +1,20 @@
-"""Tables beside the cells: privacy, FLOPs, counters, estimates, failures, how it was measured."""
+"""What stands beside the cells: counters, estimates and measurements, failures, how it was measured."""
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from dpprof.findings.comparison.cell import Cell
 from dpprof.findings.comparison.comparison import Comparison
+from dpprof.findings.comparison.places import full_name
 from dpprof.findings.comparison.run import Run
 from dpprof.record.figures import names
 from dpprof.record.figures.capacity import device_of
-from dpprof.record.figures.privacy import rounded_up
 from dpprof.record.figures.results import FAILED
 from dpprof.record.figures.verdicts import FAIL
-from dpprof.record.record import PrivacyResult
-from dpprof.vocabulary.formats import fixed, listed
+from dpprof.vocabulary.formats import listed, two
 from dpprof.vocabulary.grouping import grouped
 from dpprof.vocabulary.precision import may_be_alike
 from dpprof.vocabulary.trainers import trainer_info
-
-
-class Where(NamedTuple):
-    """The cell of a row: its model, place and trainer."""
-
-    model: str
-    place: str
-    trainer: str
-
-    @classmethod
-    def of(cls, comparison: Comparison, cell: Cell) -> Self:
-        """Name a cell."""
-        return cls(comparison.model(cell).label, comparison.place_name(cell), cell.trainer)
-
-
-class PrivacyRow(NamedTuple):
-    """The privacy guarantee of one cell, with epsilon rounded up, or `none`."""
-
-    where: Where
-    guarantee: PrivacyResult
-    epsilon: str
-
-
-def privacy_rows(comparison: Comparison) -> list[PrivacyRow]:
-    """Return the guarantee of each cell on a data set of known size: of several, one without an epsilon."""
-    rows = []
-    for cell in comparison.cells:
-        known = [run.privacy for run in cell.finished if run.privacy is not None]
-        if known:
-            found = min(known, key=lambda one: one.epsilon is not None)
-            epsilon = "none" if found.epsilon is None else rounded_up(found.epsilon)
-            rows.append(PrivacyRow(Where.of(comparison, cell), found, epsilon))
-    return rows
-
-
-_GIGA = 1e9
-
-
-class FlopRow(NamedTuple):
-    """GFLOP of a cell's linear layers and convolutions; `ratio` is the theory's to standard training.
-
-    `off_pct` is the excess of the count over the theory.
-    """
-
-    where: Where
-    in_theory: float
-    ratio: float | None
-    counted: float
-    off_pct: float
-
-
-def flop_rows(comparison: Comparison) -> list[FlopRow]:
-    """Return the finished cells whose trainer has a formula, in order."""
-    rows = []
-    for cell in comparison.cells:
-        theory, standard = cell.figures.get(names.FLOPS_IN_THEORY), comparison.standard(cell)
-        if not cell.finished or not theory:
-            continue
-        of_standard = standard.figures.get(names.FLOPS_IN_THEORY) if standard else None
-        ratio, counted = theory / of_standard if of_standard else None, cell.figures[names.FLOPS_OF_LAYERS]
-        off_pct = 100 * (counted / theory - 1)
-        rows.append(FlopRow(Where.of(comparison, cell), theory / _GIGA, ratio, counted / _GIGA, off_pct))
-    return rows
-
 
 # Names, and commonly expected ratios to standard training, of bytes at one level in one direction.
 EXPECTED = {
@@ -95,92 +30,87 @@ _IN_WORDS = (
 _LISTED = 4
 
 
-class CountedBytes(NamedTuple):
-    """MiB that a step moves at one level. `side` is `below` or `above` if the ratio is not as expected."""
-
-    mib: float | None
-    ratio: float | None
-    side: str | None
-
-
-class CounterRow(NamedTuple):
-    """One cell's counters, `moved` in the order of `EXPECTED`.
-
-    `dram_to_ledger` is DRAM bytes over those that operators ask for.
-    """
-
-    where: Where
-    kernel_ms: float
-    moved: list[CountedBytes]
-    dram_to_ledger: float | None
-
-
-def counter_rows(comparison: Comparison) -> list[CounterRow]:
+def counted(comparison: Comparison) -> list[Cell]:
     """Return the finished cells that have counters, in order."""
-    return [
-        CounterRow(
-            Where.of(comparison, cell),
-            cell.figures[names.KERNEL_MS],
-            [_moved(comparison, cell, metric) for metric in EXPECTED],
-            cell.figures.get(names.DRAM_TO_LEDGER),
-        )
-        for cell in comparison.cells
-        if cell.finished and names.KERNEL_MS in cell.figures
-    ]
+    return [cell for cell in comparison.cells if cell.finished and names.KERNEL_MS in cell.figures]
 
 
-def _moved(comparison: Comparison, cell: Cell, metric: str) -> CountedBytes:
+def side(comparison: Comparison, cell: Cell, metric: str) -> str:
+    """Return `below` or `above` if a private trainer's ratio to standard is not as expected, else nothing."""
     _, low, high = EXPECTED[metric]
     ratio = comparison.ratio(cell, metric)
-    side = None
-    if ratio is not None and trainer_info(cell.trainer).is_private:
-        side = "below" if ratio < low else "above" if ratio > high else None
-    return CountedBytes(cell.figures.get(metric), ratio, side)
+    if ratio is None or not trainer_info(cell.trainer).is_private:
+        return ""
+    return "below" if ratio < low else "above" if ratio > high else ""
 
 
-def judgement(rows: list[CounterRow]) -> list[str]:
+def judgement(comparison: Comparison) -> list[str]:
     """Compare ratios with what is commonly expected, in sentences; empty without a ratio."""
-    private = [row for row in rows if trainer_info(row.where.trainer).is_private]
-    if not any(moved.ratio for row in private for moved in row.moved):
+    private = [cell for cell in counted(comparison) if trainer_info(cell.trainer).is_private]
+    if not any(comparison.ratio(cell, metric) for cell in private for metric in EXPECTED):
         return []
     sentences = []
-    for index, (name, low, high) in enumerate(EXPECTED.values()):
-        for side, limit in (("below", low), ("above", high)):
+    for metric, (name, low, high) in EXPECTED.items():
+        for word, limit in (("below", low), ("above", high)):
             found = [
-                f"{trainer} at {model}, {place} ({fixed(moved[index].ratio, 2)})"
-                for (model, place, trainer), _, moved, _ in private
-                if moved[index].side == side
+                f"{cell.trainer} at {full_name(comparison, cell)} ({two(comparison.ratio(cell, metric))})"
+                for cell in private
+                if side(comparison, cell, metric) == word
             ]
             if found:
-                sentences.append(f"{name}: {side} {limit:g} times standard: {listed(found, _LISTED)}.")
+                sentences.append(f"{name}: {word} {limit:g} times standard: {listed(found, _LISTED)}.")
     return [_IN_WORDS, *(sentences or ["What was counted agrees."])]
 
 
+class Beside(NamedTuple):
+    """A figure of an experiment, measured and estimated; None where a side does not tell."""
+
+    measured: float | None
+    estimated: float | None
+
+    @property
+    def off_pct(self) -> float | None:
+        """Excess of the estimate in percent."""
+        if self.estimated is None or not self.measured:
+            return None
+        return 100 * (self.estimated / self.measured - 1)
+
+
 class Pair(NamedTuple):
-    """One experiment measured and estimated; None where a side does not tell.
+    """One experiment estimated and measured."""
 
-    The estimate must agree with `ledger_mib`, the peak under the ledger; `allocator_mib` is torch's
-    allocator's. Percentages are the estimate's excess. A step's predicted time is known if it was measured on
-    the device estimated for.
-    """
+    estimate: Cell
+    measured: Cell
 
-    name: str
-    ledger_mib: float | None
-    estimated_mib: float | None
-    ledger_off_pct: float | None
-    allocator_mib: float | None
-    estimated_allocator_mib: float | None
-    allocator_off_pct: float | None
-    step_ms: float | None
-    predicted_ms: float | None
-    predicted_off_pct: float | None
+    @property
+    def tensors(self) -> Beside:
+        """Peaks of the ledger, which must agree."""
+        return self._beside(names.LEDGER_PEAK)
+
+    @property
+    def allocator(self) -> Beside:
+        """Peaks of torch's allocator."""
+        return self._beside(names.PEAK)
+
+    @property
+    def step(self) -> Beside:
+        """Step times in ms. One is predicted if the other was measured on the device estimated for."""
+        device, environment = device_of(self.estimate.config), self.measured.environment
+        times_of = self.estimate.environment.get("times_of", "")
+        is_same = device is not None and device.is_named(environment.get("gpu", ""))
+        is_same |= bool(times_of) and times_of in (environment.get("gpu"), environment.get("cpu"))
+        predicted = self.estimate.figures.get(names.PREDICTED) if is_same else None
+        return Beside(self.measured.figures.get(names.STEP), predicted)
+
+    def _beside(self, metric: str) -> Beside:
+        return Beside(self.measured.figures.get(metric), self.estimate.figures.get(metric))
 
 
 def pairs(comparison: Comparison) -> list[Pair]:
     """Return every estimate with its measurement, in the order of the cells."""
     measured = _measured(comparison)
     estimates = [cell for cell in comparison.cells if cell.is_estimate and cell.finished]
-    return [_pair(cell, twin) for cell in estimates if (twin := _twin(cell, measured))]
+    return [Pair(cell, twin) for cell in estimates if (twin := _twin(cell, measured))]
 
 
 def _measured(comparison: Comparison) -> dict[object, list[Cell]]:
@@ -196,32 +126,6 @@ def _twin(estimate: Cell, measured: Mapping[object, list[Cell]]) -> Cell | None:
         if may_be_alike(cell.weights_dtype, estimate.weights_dtype)
     ]
     return alike[-1] if alike else None
-
-
-def _pair(estimate: Cell, twin: Cell) -> Pair:
-    device, measured_on = device_of(estimate.config), twin.environment
-    is_same_device = device is not None and device.is_named(measured_on.get("gpu", ""))
-    times_of = estimate.environment.get("times_of", "")
-    is_same_device |= bool(times_of) and times_of in (measured_on.get("gpu"), measured_on.get("cpu"))
-    predicted = estimate.figures.get(names.PREDICTED) if is_same_device else None
-    step = twin.figures.get(names.STEP)
-    of_tensors, of_allocator = (
-        (twin.figures.get(name), estimate.figures.get(name)) for name in (names.LEDGER_PEAK, names.PEAK)
-    )
-    return Pair(
-        twin.runs[0].name,
-        *of_tensors,
-        _off_pct(*of_tensors),
-        *of_allocator,
-        _off_pct(*of_allocator),
-        step,
-        predicted,
-        _off_pct(step, predicted),
-    )
-
-
-def _off_pct(measured: float | None, estimated: float | None) -> float | None:
-    return 100 * (estimated / measured - 1) if estimated is not None and measured else None
 
 
 def without_paired(comparison: Comparison) -> Comparison:

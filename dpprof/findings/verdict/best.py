@@ -20,6 +20,8 @@ from dpprof.vocabulary.trainers import STANDARD, short_name
 SAME_PEAK = 0.001
 _LISTED = 3
 USE = "Use"
+# Words for the best and for the worst of several trainers, by metric.
+WORDS = {STEP: ("fastest", "slowest"), PEAK: ("least", "most")}
 _TOPICS = {
     STEP: ("Time", "takes the least time", "as long"),
     PEAK: ("Memory", "needs the least memory", "as much"),
@@ -61,6 +63,28 @@ def smallest_at(place: list[Cell]) -> Best | None:
         return None
     lowest = cells[0].figures[PEAK]
     return Best(cells, [cell for cell in cells if cell.figures[PEAK] <= lowest * (1 + SAME_PEAK)])
+
+
+def mark(place: list[Cell], cell: Cell, metric: str) -> str:
+    """Return the word for a cell's step time or peak; empty if it is neither best nor worst.
+
+    A cell gets a word only if no other comes close: step times must differ by more than their spread.
+    """
+    best = fastest_at(place) if metric == STEP else smallest_at(place)
+    if best is None:
+        return ""
+    lowest, highest = WORDS[metric]
+    *others, last = best.cells
+    if len(best.winners) == 1 and best.winners[0] is cell:
+        return lowest
+    return highest if cell is last and all(_is_clearly_worse(last, one, metric) for one in others) else ""
+
+
+def _is_clearly_worse(cell: Cell, other: Cell, metric: str) -> bool:
+    if metric == PEAK:
+        return cell.figures[PEAK] > other.figures[PEAK] * (1 + SAME_PEAK)
+    ratio = step_ratio(cell, other)
+    return ratio is not None and ratio.is_clear
 
 
 def best_at_each(places: list[list[Cell]], best_at: Callable[[list[Cell]], Best | None]) -> list[Best]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dpprof.findings.comparison.answers import SAMPLES, Answer, LargestBatch, answers
 from dpprof.findings.comparison.comparison import Comparison
 from dpprof.pages import document as doc
-from dpprof.record.figures.names import PEAK
+from dpprof.record.figures.names import COLUMNS, PEAK
 from dpprof.vocabulary.formats import number
 
 _EXTRAPOLATED = (
@@ -35,7 +35,7 @@ def answers_table(comparison: Comparison) -> doc.Table:
         ("largest batch", doc.figure, lambda row: _largest(row.largest)),
         (f"s for {SAMPLES:,} samples", doc.figure, _seconds),
         ("bound by", str, _bound),
-        ("peak MiB", number, lambda row: row.cell and row.cell.figures.get(PEAK)),
+        (COLUMNS[PEAK].title, number, lambda row: row.cell and row.cell.figures.get(PEAK)),
         ("at batch", doc.figure, lambda row: f"{row.cell.config.batch_size:,}" if row.cell else ""),
     ]
     shown = doc.with_content(columns, rows)

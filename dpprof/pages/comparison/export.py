@@ -2,11 +2,11 @@
 
 from typing import Any
 
+from dpprof.findings.comparison.cell import Cell
 from dpprof.findings.comparison.comparison import Comparison
-from dpprof.findings.comparison.data import ComparisonData, compute
-from dpprof.findings.comparison.rows import CellRow
+from dpprof.findings.comparison.data import compute
 from dpprof.pages.comparison.summary import to_markdown
-from dpprof.record.figures.names import MOVED, PEAK, SAMPLES, STEP
+from dpprof.record.figures.names import COLUMNS, ratio_name
 
 FORMATS = ("csv", "json", "markdown")
 
@@ -25,29 +25,25 @@ def export(comparison: Comparison, form: str, foreseen: Comparison | None = None
     return str(pandas.DataFrame(_rows(comparison)).to_csv(index=False))
 
 
-def table(data: ComparisonData) -> dict[str, list[Any]]:
-    """Return the headline figures by column, a row per cell."""
-    rows = [_headline(row, data.comparison) for row in data.rows]
+def table(comparison: Comparison) -> dict[str, list[Any]]:
+    """Return the most important figures and their ratios by column, a row per cell."""
+    rows = [_headline(comparison, cell) for cell in comparison.cells]
     return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
 
 
-def _headline(row: CellRow, comparison: Comparison) -> dict[str, Any]:
-    cell, time = row.cell, row.bars["step_time"]
-    figures = cell.figures if cell.finished else {}
+def _headline(comparison: Comparison, cell: Cell) -> dict[str, Any]:
     named = ("seq_len", "batch_size", *(name for name in comparison.varying if name != "precision"))
+    figures = cell.figures if cell.finished else {}
+    compared = [name for name, column in COLUMNS.items() if column.has_ratio]
     return {
-        "model": row.model.label,
+        "model": comparison.model(cell).label,
         "precision": comparison.precision(cell),
         **{name: cell.settings.get(name) for name in named},
         "trainer": cell.trainer,
         "status": cell.failure or cell.status,
-        "step_ms": figures.get(STEP),
-        "step_time_ratio": time.ratio,
-        "disturbed": "yes" if time.is_disturbed else "",
-        "peak_mib": figures.get(PEAK),
-        "peak_ratio": row.bars["peak_memory"].ratio,
-        "moved_mib": figures.get(MOVED),
-        "samples_per_s": figures.get(SAMPLES),
+        "disturbed": "yes" if comparison.is_disturbed_at(cell) else "",
+        **{name: figures.get(name) for name in COLUMNS},
+        **{ratio_name(name): comparison.ratio(cell, name) for name in compared},
         "gradient_check": cell.gradient_check,
     }
 

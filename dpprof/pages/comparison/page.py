@@ -2,9 +2,12 @@
 
 from collections.abc import Iterator
 
+from dpprof.findings.comparison.cell import Cell
+from dpprof.findings.comparison.comparison import Comparison
 from dpprof.findings.comparison.data import ComparisonData
 from dpprof.findings.comparison.growth import growth
-from dpprof.findings.comparison.rows import MEASURES, ModelRows
+from dpprof.findings.comparison.models import Model
+from dpprof.findings.comparison.parts import DRAWN, legend
 from dpprof.findings.verdict.finding import Finding
 from dpprof.pages import document as doc
 from dpprof.pages import html, svg
@@ -45,11 +48,12 @@ def page(data: ComparisonData) -> doc.Document:
         parts.append(doc.Sentence((doc.Styled(f"{first.topic}."), f" {first.text}"), "answer"))
     parts += [doc.Sentence(doubt, "warning") for doubt in data.doubts]
     parts += answered(comparison)
-    parts += [chart for group in data.models for chart in _chart(group, len(data.models))]
-    if data.models:
+    models = comparison.by_model
+    parts += [chart for model in models for chart in _chart(comparison, model)]
+    if models:
         parts.append(doc.Heading("Every run"))
-        for group in data.models:
-            parts += [*_legends(group), model_table(data, group)]
+        for model, places in models.items():
+            parts += [*_legends([cell for place in places for cell in place]), model_table(comparison, model)]
         parts.append(doc.Sentence(_FIGURES, "note"))
     others = [found for found in data.findings if found is not first]
     if others:
@@ -70,23 +74,21 @@ def opening(findings: list[Finding]) -> Finding | None:
     return next((topics[topic] for topic in _FIRST if topic in topics), None)
 
 
-def _chart(group: ModelRows, num_models: int) -> Iterator[doc.Chart]:
-    chart = memory_against_time(group)
+def _chart(comparison: Comparison, model: Model) -> Iterator[doc.Chart]:
+    chart, places = memory_against_time(comparison, model), comparison.by_model[model]
     if chart is None:
         return
-    trainers = dict.fromkeys(row.cell.trainer for place in group.places for row in place.rows)
-    legend = [doc.TrainerName(trainer) for trainer in trainers]
-    of = f", {group.model.label}" if num_models > 1 else ""
-    note = "A dotted line joins the trainers at one place." if len(group.places) > 1 else ""
+    legend = [doc.TrainerName(name) for name in dict.fromkeys(c.trainer for place in places for c in place)]
+    of = f", {model.label}" if len(comparison.by_model) > 1 else ""
+    note = "A dotted line joins the trainers at one place." if len(places) > 1 else ""
     yield doc.Chart(chart, legend, f"Memory against time{of}", note)
 
 
-def _legends(group: ModelRows) -> Iterator[doc.Sentence]:
+def _legends(cells: list[Cell]) -> Iterator[doc.Sentence]:
     """Yield the colours of the parts of bars."""
     shown: dict[str, dict[str, str]] = {"peak memory": {}, "step time and bytes moved": {}}
-    for measure in MEASURES:
-        of = shown["peak memory" if measure.metric == PEAK else "step time and bytes moved"]
-        of |= {name: measure.color(name) for name in group.legends[measure.key]}
+    for name in DRAWN:
+        shown["peak memory" if name == PEAK else "step time and bytes moved"] |= legend(cells, name)
     for title, colors in shown.items():
         entries = [doc.Keyed(f"{words(name)} ", svg.swatch(color)) for name, color in colors.items()]
         if entries:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from dpprof.findings.comparison.data import ComparisonData
-from dpprof.findings.comparison.rows import WORDS
-from dpprof.findings.comparison.side_tables import counter_rows, failed_runs, judgement, pairs
+from dpprof.findings.comparison.side_tables import failed_runs, judgement
+from dpprof.findings.verdict.best import WORDS
 from dpprof.pages import markdown
 from dpprof.pages.comparison import tables
 from dpprof.pages.comparison.answers import answered
@@ -30,7 +30,7 @@ def to_markdown(data: ComparisonData) -> str:
     parts += [Sentence((Styled("Warning."), f" {doubt}")) for doubt in data.doubts]
     parts += [Sentence(data.comparison.steps)] if data.comparison.steps else []
     parts += answered(data.comparison)
-    parts += [cells] if (cells := tables.cell_table(data)).rows else []
+    parts += [cells] if (cells := tables.cell_table(data.comparison)).rows else []
     beside = tables.side_tables(data.comparison)
     parts += [part for part in beside if not (isinstance(part, Sentence) and part.tone == "note")]
     parts += _notes(data)
@@ -52,14 +52,12 @@ def view(data: ComparisonData) -> Document:
     """Return the comparison for the terminal; verdict and advice come last, to stay on the screen."""
     parts: list[Part] = [Sentence(data.comparison.steps)] if data.comparison.steps else []
     parts += [part for found in data.findings if found.explains for part in told(found)]
-    parts += [tables.model_table(data, found) for found in data.models]
-    counted = counter_rows(data.comparison)
-    for model, place in dict.fromkeys((row.where.model, row.where.place) for row in counted):
-        rows = [row for row in counted if (row.where.model, row.where.place) == (model, place)]
-        parts.append(tables.counter_table(rows, f"Hardware counters of one step, {model}, {place}"))
-    if paired := pairs(data.comparison):
-        parts.append(tables.estimate_table(paired, "Estimate and measurement"))
-    parts += [Points(said)] if (said := judgement(counted)) else []
+    comparison = data.comparison
+    found = [tables.model_table(comparison, model) for model in comparison.by_model]
+    found += [tables.counter_table(comparison, place) for place in comparison.places]
+    found.append(tables.estimate_table(comparison, "Estimate and measurement"))
+    parts += [table for table in found if table.rows]
+    parts += [Points(said)] if (said := judgement(comparison)) else []
     parts += [*_legend(data), *_notes(data)]
     for failed in failed_runs(data.comparison):
         why = failed.reason.rstrip(": ")

@@ -1,17 +1,29 @@
 """Tables of a comparison for page, Markdown and terminal."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from dpprof.config.flat import trainers_options
 from dpprof.findings.comparison import side_tables as beside
+from dpprof.findings.comparison.cell import Cell
 from dpprof.findings.comparison.comparison import Comparison
-from dpprof.findings.comparison.data import ComparisonData
-from dpprof.findings.comparison.models import short_count
-from dpprof.findings.comparison.rows import MEASURES, WORDS, CellRow, ModelRows
+from dpprof.findings.comparison.models import Model, short_count
+from dpprof.findings.comparison.parts import DRAWN, color_of, length, parts
+from dpprof.findings.comparison.places import full_name
+from dpprof.findings.verdict.best import WORDS, mark
 from dpprof.pages import document as doc
-from dpprof.record.figures.names import CAPACITY, FITS, IQR, PEAK, SAMPLES, STEP
-from dpprof.record.figures.results import FINISHED
+from dpprof.record.figures.names import (
+    COLUMNS,
+    DRAM_TO_LEDGER,
+    FLOPS_IN_THEORY,
+    FLOPS_OF_LAYERS,
+    IQR,
+    KERNEL_MS,
+    PEAK,
+    PREDICTIONS,
+    STEP,
+)
+from dpprof.record.figures.privacy import rounded_up
 from dpprof.record.figures.verdicts import CANNOT_TELL, FAIL, PASS
 from dpprof.record.record import FailureKind
 from dpprof.vocabulary.colors import trainer_color, words
@@ -25,11 +37,6 @@ FAILURES = {
     FailureKind.ERROR.value: "failed",
 }
 _CHECKED: dict[str, doc.Style] = {PASS: "good", CANNOT_TELL: "doubtful", FAIL: "bad"}
-_WHERE: list[doc.ColumnOf] = [
-    ("model", str, lambda row: row.where.model),
-    ("place", str, lambda row: row.where.place),
-    ("trainer", str, lambda row: doc.TrainerName(row.where.trainer)),
-]
 _NOTES = {
     "privacy": (
         "What all steps together spend, if every one takes each sample of the data set independently with "
@@ -54,201 +61,225 @@ _NOTES = {
 
 def side_tables(comparison: Comparison) -> list[doc.Part]:
     """Return the non-empty tables besides the cells, each with a heading and a note."""
-    counters, failures = beside.counter_rows(comparison), beside.failed_runs(comparison)
     of_failure: doc.Columns = [("run", str), ("failure", str), ("reason", str)]
     made = [
         ("Privacy of the whole training", _privacy_table(comparison)),
         ("FLOPs of a step, attention apart", _flop_table(comparison)),
-        ("Hardware counters of one step", counter_table(counters)),
-        ("Estimate and measurement", estimate_table(beside.pairs(comparison))),
-        ("What failed", doc.table("", of_failure, failures, name="failures")),
+        ("Hardware counters of one step", counter_table(comparison)),
+        ("Estimate and measurement", estimate_table(comparison)),
+        ("What failed", doc.table("", of_failure, beside.failed_runs(comparison), name="failures")),
     ]
     parts: list[doc.Part] = []
     for title, shown in made:
         if shown.rows:
             parts += [doc.Heading(title), shown]
-            said = beside.judgement(counters) if shown.name == "counters" else []
+            said = beside.judgement(comparison) if shown.name == "counters" else []
             parts += [doc.Points(said)] if said else []
             parts += [doc.Sentence(_NOTES[shown.name], "note")] if shown.name in _NOTES else []
     return parts
 
 
-def cell_table(data: ComparisonData) -> doc.Table:
-    """Return a row per cell: settings, step time, peak and throughput, with ratios."""
-    comparison = data.comparison
+def cell_table(comparison: Comparison) -> doc.Table:
+    """Return a row per cell: settings and figures, with ratios to standard."""
     settings = {"seq_len": "seq", "batch_size": "batch"}
     settings |= {name: name for name in [*comparison.varying, "trainer"] if name != "precision"}
     columns: list[doc.ColumnOf] = [
-        ("model", str, _model),
-        ("precision", str, lambda row: comparison.precision(row.cell)),
+        ("model", str, lambda cell: _model(comparison, cell)),
+        ("precision", str, comparison.precision),
         *(
-            (shown, str, lambda row, name=name: str(row.cell.settings.get(name, "")))
+            (shown, str, lambda cell, name=name: str(cell.settings.get(name, "")))
             for name, shown in settings.items()
         ),
-        ("step ms", doc.figure, _step),
-        ("x", doc.figure, _time_ratio),
-        ("peak MiB", number, lambda row: row.cell.peak_mib),
-        ("x", two, lambda row: row.bars["peak_memory"].ratio),
-        ("samples/s", number, lambda row: row.cell.figures.get(SAMPLES)),
     ]
+    for name in COLUMNS:
+        columns += _figure(comparison, name)
     if len(comparison.sources) > 1:
-        columns.insert(0, ("source", str, lambda row: row.cell.source))
-    if any(cell.gradient_check for cell in comparison.cells):
-        columns.append(("gradient check", doc.figure, lambda row: row.cell.gradient_check or ""))
-    return doc.table_of(data.rows, columns, name="cells")
+        columns.insert(0, ("source", str, lambda cell: cell.source))
+    columns.append(("gradient check", doc.figure, lambda cell: cell.gradient_check or ""))
+    return doc.table_of(comparison.cells, doc.with_content(columns, comparison.cells), name="cells")
 
 
-def model_table(data: ComparisonData, found: ModelRows) -> doc.Table:
+def model_table(comparison: Comparison, model: Model) -> doc.Table:
     """Return a row per trainer at each place of one model, with bars and words for the best and the worst."""
-    columns: list[doc.ColumnOf] = [
-        ("trainer", str, lambda row: _trainer(row, data.comparison.varying)),
-        ("step ms", doc.figure, lambda row: _failed(row) or _step(row)),
-        ("x", doc.figure, _time_ratio),
-        ("", str, lambda row: _bar(found, row, "step_time")),
-        ("", str, lambda row: _word(row, STEP)),
-        ("peak MiB", number, lambda row: row.cell.peak_mib),
-        ("x", two, lambda row: row.bars["peak_memory"].ratio),
-        ("", str, lambda row: _bar(found, row, "peak_memory")),
-        ("", str, lambda row: _word(row, PEAK)),
-        ("on the device", str, _on_the_device),
-        ("samples/s", number, lambda row: row.cell.figures.get(SAMPLES)),
-        ("moved MiB", number, lambda row: row.bars["bytes_moved"].total),
-        ("x", two, lambda row: row.bars["bytes_moved"].ratio),
-        ("", str, lambda row: _bar(found, row, "bytes_moved")),
-        ("gradient check", str, _checked),
-    ]
-    rows: list[CellRow] = []
-    groups = {}
-    for place in found.places:
-        groups[len(rows)] = place.name
-        rows += place.rows
-    precisions = {data.comparison.precision(row.cell) for place in found.places for row in place.rows}
+    places = comparison.by_model[model]
+    cells: list[Cell] = []
+    groups: dict[int, str] = {}
+    place_of: dict[int, list[Cell]] = {}
+    for place in places:
+        groups[len(cells)] = comparison.place_name(place[0])
+        place_of |= {id(cell): place for cell in place}
+        cells += place
+    columns: list[doc.ColumnOf] = [("trainer", str, lambda cell: _trainer(cell, comparison.varying))]
+    for name in COLUMNS:
+        columns += _figure(comparison, name)
+        if name in DRAWN:
+            longest = max(length(cell, name) for cell in cells) or 1.0
+            columns.append(("", str, partial(_bar, name, longest)))
+        if name in WORDS:
+            columns.append(("", str, partial(_word, place_of, name)))
+        if name == PEAK:
+            columns.append(("on the device", str, _on_the_device))
+    columns.append(("gradient check", str, _checked))
+    precisions = {comparison.precision(cell) for cell in cells}
     if len(precisions) > 1:  # the places tell what differs in the weights
-        precisions = {place.settings["precision"] for place in found.places}
-    title = f"{found.model.heading}, {precisions.pop()}" if len(precisions) == 1 else found.model.heading
-    name = "runs" if found is data.models[0] else ""
-    return doc.table_of(rows, doc.with_content(columns, rows), title, name=name, groups=groups)
+        precisions = {str(cell.settings["precision"]) for cell in cells}
+    title = f"{model.heading}, {precisions.pop()}" if len(precisions) == 1 else model.heading
+    name = "runs" if model == comparison.model(comparison.cells[0]) else ""
+    return doc.table_of(cells, doc.with_content(columns, cells), title, name=name, groups=groups)
 
 
-def _trainer(row: CellRow, varying: Iterable[str]) -> doc.Text:
+def _figure(comparison: Comparison, name: str) -> list[doc.ColumnOf]:
+    """Return the column of a figure, and that of its ratio to standard."""
+    column = COLUMNS[name]
+    shown: doc.ColumnOf = (column.title, number, _of(name))
+    ratio: doc.ColumnOf = ("x", two, lambda cell: comparison.ratio(cell, name))
+    if name == STEP:
+        shown = (column.title, doc.figure, _step)
+        ratio = ("x", doc.figure, partial(_time_ratio, comparison))
+    if name == PEAK:  # what was held at a failure is no peak
+        shown = (column.title, number, lambda cell: cell.peak_mib)
+    return [shown, ratio] if column.has_ratio else [shown]
+
+
+def _of(name: str) -> Callable[[Cell], float | None]:
+    return lambda cell: cell.figures.get(name)
+
+
+def _trainer(cell: Cell, varying: Iterable[str]) -> doc.Text:
     """Return the trainer with its own options that vary."""
-    own = sorted(trainers_options(row.cell.config) & set(varying))
-    return doc.TrainerName(row.cell.trainer), *(f" {name}={row.cell.settings[name]}" for name in own)
+    own = sorted(trainers_options(cell.config) & set(varying))
+    return doc.TrainerName(cell.trainer), *(f" {name}={cell.settings[name]}" for name in own)
 
 
-def _failed(row: CellRow) -> doc.Styled | None:
-    failure = row.bars["step_time"].failure
-    return doc.Styled(FAILURES.get(failure, failure), "bad") if failure else None
+def _on_the_device(cell: Cell) -> doc.Styled:
+    fits = cell.fits if cell.is_held else True
+    return doc.Styled(cell.held_against, "doubtful" if fits is None else "good" if fits else "bad")
 
 
-def _on_the_device(row: CellRow) -> doc.Styled:
-    figures = row.cell.figures
-    fits = figures.get(FITS, 1.0 if CAPACITY not in figures else None)
-    return doc.Styled(row.cell.held_against, "doubtful" if fits is None else "good" if fits else "bad")
-
-
-def _checked(row: CellRow) -> doc.Styled:
-    word = row.cell.gradient_check or ""
+def _checked(cell: Cell) -> doc.Styled:
+    word = cell.gradient_check or ""
     return doc.Styled(word, _CHECKED.get(word, "muted"))
 
 
-def _bar(found: ModelRows, row: CellRow, measure: str) -> doc.Bar | str:
-    bar, scale = row.bars[measure], found.scales[measure]
-    if not bar.total:
+def _bar(metric: str, longest: float, cell: Cell) -> doc.Bar | str:
+    found, unit = parts(cell, metric), COLUMNS[metric].unit
+    if not found:
         return ""
-    colors = next(one for one in MEASURES if one.key == measure)
-    parts = [
-        doc.BarPart(value / scale, colors.color(name), f"{words(name)}: {number(value)} {colors.unit}")
-        for name, value in bar.parts.items()
+    stacked = [
+        doc.BarPart(value / longest, color_of(metric, name), f"{words(name)}: {number(value)} {unit}")
+        for name, value in found.items()
     ]
-    return doc.Bar(bar.total / scale, color=trainer_color(row.cell.trainer), parts=parts)
+    return doc.Bar(cell.figures[metric] / longest, color=trainer_color(cell.trainer), parts=stacked)
 
 
-def _word(row: CellRow, metric: str) -> doc.Styled:
-    word = row.marks[metric]
+def _word(place_of: dict[int, list[Cell]], metric: str, cell: Cell) -> doc.Styled:
+    word = mark(place_of[id(cell)], cell, metric)
     return doc.Styled(word, "good" if word == WORDS[metric][0] else "doubtful")
 
 
-def _model(row: CellRow) -> str:
-    if row.model.needs_count or row.cell.num_parameters is None:
-        return row.model.label
-    return f"{row.model.name} ({short_count(row.cell.num_parameters)})"
+def _model(comparison: Comparison, cell: Cell) -> str:
+    model = comparison.model(cell)
+    if model.needs_count or cell.num_parameters is None:
+        return model.label
+    return f"{model.name} ({short_count(cell.num_parameters)})"
 
 
-def _step(row: CellRow) -> str:
-    """Return the step time with half its interquartile range, a predicted one, or the kind of failure."""
-    cell, figures, predicted = row.cell, row.cell.figures, row.bars["step_time"].predicted
-    if cell.status != FINISHED and STEP not in figures:
-        return cell.failure or cell.status
-    if predicted is not None:
-        middle, least, most = map(number, predicted)
+def _step(cell: Cell) -> doc.Styled | str:
+    """Return the step time with half its interquartile range, a predicted one, or how the cell failed."""
+    figures, failure = cell.figures, "" if cell.finished else cell.failure or cell.status.lower()
+    if failure and STEP not in figures:
+        return doc.Styled(FAILURES.get(failure, failure), "bad")
+    predicted = [number(figures[name]) for name in PREDICTIONS if name in figures]
+    if predicted:
+        middle, least, most = predicted
         return f"{middle} ({least} to {most})"
     spread = f" ± {number(figures[IQR] / 2)}" if IQR in figures else ""
-    return number(figures.get(STEP)) + spread + (DISTURBED if cell.is_disturbed else "")
+    told = f" ({failure})" if failure else DISTURBED if cell.is_disturbed else ""
+    return f"{number(figures.get(STEP))}{spread}{told}"
 
 
-def _time_ratio(row: CellRow) -> str:
-    time = row.bars["step_time"]
-    return two(time.ratio) + (DISTURBED if time.ratio is not None and time.is_disturbed else "")
+def _time_ratio(comparison: Comparison, cell: Cell) -> str:
+    ratio = comparison.ratio(cell, STEP)
+    is_disturbed = ratio is not None and comparison.is_disturbed_at(cell)
+    return two(ratio) + (DISTURBED if is_disturbed else "")
+
+
+def _where(comparison: Comparison) -> list[doc.ColumnOf]:
+    return [
+        ("model", str, lambda cell: comparison.model(cell).label),
+        ("place", str, comparison.place_name),
+        ("trainer", str, lambda cell: doc.TrainerName(cell.trainer)),
+    ]
 
 
 def _privacy_table(comparison: Comparison) -> doc.Table:
     columns: list[doc.ColumnOf] = [
-        *_WHERE,
-        ("sample rate", "{:.4g}".format, lambda row: row.guarantee.sample_rate),
-        ("steps", whole, lambda row: row.guarantee.steps),
-        ("noise multiplier", "{:g}".format, lambda row: row.guarantee.noise_multiplier),
-        ("epsilon", doc.figure, lambda row: row.epsilon),
-        ("delta", "{:g}".format, lambda row: row.guarantee.delta),
+        *_where(comparison),
+        ("sample rate", "{:.4g}".format, lambda cell: cell.privacy.sample_rate),
+        ("steps", whole, lambda cell: cell.privacy.steps),
+        ("noise multiplier", "{:g}".format, lambda cell: cell.privacy.noise_multiplier),
+        ("epsilon", doc.figure, _epsilon),
+        ("delta", "{:g}".format, lambda cell: cell.privacy.delta),
     ]
-    return doc.table_of(beside.privacy_rows(comparison), columns, name="privacy")
+    return doc.table_of([cell for cell in comparison.cells if cell.privacy], columns, name="privacy")
+
+
+def _epsilon(cell: Cell) -> str:
+    spent = cell.privacy
+    return "none" if spent is None or spent.epsilon is None else rounded_up(spent.epsilon)
 
 
 def _flop_table(comparison: Comparison) -> doc.Table:
+    def theory(cell: Cell | None) -> float | None:
+        return cell.figures.get(FLOPS_IN_THEORY) if cell is not None and cell.finished else None
+
+    def ratio(cell: Cell) -> float | None:
+        of_standard = theory(comparison.standard(cell))
+        return (theory(cell) or 0.0) / of_standard if of_standard else None
+
+    def off_pct(cell: Cell) -> float:
+        return 100 * (cell.figures[FLOPS_OF_LAYERS] / cell.figures[FLOPS_IN_THEORY] - 1)
+
     columns: list[doc.ColumnOf] = [
-        *_WHERE,
-        ("GFLOP in theory", number, lambda row: row.in_theory),
-        ("x", two, lambda row: row.ratio),
-        ("counted", number, lambda row: row.counted),
-        ("off %", _percent, lambda row: row.off_pct),
+        *_where(comparison),
+        ("in theory [GFLOP]", number, lambda cell: cell.figures[FLOPS_IN_THEORY] / 1e9),
+        ("x", two, ratio),
+        ("counted [GFLOP]", number, lambda cell: cell.figures[FLOPS_OF_LAYERS] / 1e9),
+        ("off %", _percent, off_pct),
     ]
-    return doc.table_of(beside.flop_rows(comparison), columns, name="flops")
+    return doc.table_of([cell for cell in comparison.cells if theory(cell)], columns, name="flops")
 
 
-def counter_table(rows: Sequence[beside.CounterRow], title: str = "") -> doc.Table:
-    """Return bytes by memory level for every cell with counters; with a title, those of one place."""
-    columns: list[doc.ColumnOf] = [
-        *_WHERE[2 if title else 0 :],
-        ("kernel ms", number, lambda row: row.kernel_ms),
-    ]
-    for i, (name, _, _) in enumerate(beside.EXPECTED.values()):
-        columns.append((f"{name} [MiB]", number, partial(lambda i, row: row.moved[i].mib, i)))
-        columns.append(("x", doc.figure, partial(_moved_ratio, index=i)))
-    columns.append(("DRAM / ledger", number, lambda row: row.dram_to_ledger))
-    return doc.table_of(rows, columns, title, name="counters")
+def counter_table(comparison: Comparison, place: list[Cell] | None = None) -> doc.Table:
+    """Return bytes by memory level for every cell with counters, or for those of one place."""
+    cells, columns, title = beside.counted(comparison), _where(comparison), ""
+    if place is not None:
+        cells, columns = [cell for cell in place if KERNEL_MS in cell.figures and cell.finished], columns[2:]
+        title = f"Hardware counters of one step, {full_name(comparison, place[0])}"
+    columns.append(("kernels [ms]", number, _of(KERNEL_MS)))
+    for metric, (name, _, _) in beside.EXPECTED.items():
+        columns.append((f"{name} [MiB]", number, _of(metric)))
+        columns.append(("x", doc.figure, partial(_moved_ratio, comparison, metric)))
+    columns.append(("DRAM / ledger", number, _of(DRAM_TO_LEDGER)))
+    return doc.table_of(cells, columns, title, name="counters")
 
 
-def _moved_ratio(row: beside.CounterRow, index: int) -> str:
+def _moved_ratio(comparison: Comparison, metric: str, cell: Cell) -> str:
     """Return a ratio to standard, marked if outside of common expectations."""
-    moved = row.moved[index]
-    return f"{number(moved.ratio)} {moved.side or ''}".rstrip()
+    ratio = number(comparison.ratio(cell, metric))
+    return f"{ratio} {beside.side(comparison, cell, metric)}".rstrip()
 
 
-def estimate_table(found: Sequence[beside.Pair], title: str = "") -> doc.Table:
+def estimate_table(comparison: Comparison, title: str = "") -> doc.Table:
     """Return estimates beside measurements of the same experiments."""
-    columns: list[doc.ColumnOf] = [
-        ("run", str, lambda pair: pair.name),
-        ("ledger's peak MiB", number, lambda pair: pair.ledger_mib),
-        ("estimated", number, lambda pair: pair.estimated_mib),
-        ("off %", _percent, lambda pair: pair.ledger_off_pct),
-        ("allocator's peak MiB", number, lambda pair: pair.allocator_mib),
-        ("estimated", number, lambda pair: pair.estimated_allocator_mib),
-        ("off %", _percent, lambda pair: pair.allocator_off_pct),
-        ("step ms", number, lambda pair: pair.step_ms),
-        ("predicted", number, lambda pair: pair.predicted_ms),
-        ("off %", _percent, lambda pair: pair.predicted_off_pct),
-    ]
-    return doc.table_of(found, columns, title, name="pairs")
+    rows = []
+    for pair in beside.pairs(comparison):
+        compared = (pair.tensors, pair.allocator, pair.step)
+        rows.append((pair.measured.runs[0].name, *(x for one in compared for x in (*one, one.off_pct))))
+    columns: list[tuple[str, Callable[..., str]]] = [("run", str)]
+    for heading in ("ledger's peak [MiB]", "allocator's peak [MiB]", COLUMNS[STEP].title):
+        columns += [(heading, number), ("estimated", number), ("off %", _percent)]
+    return doc.table(title, columns, rows, name="pairs")
 
 
 def measured_table(comparison: Comparison) -> doc.Table:

@@ -42,6 +42,28 @@ PREDICTED = "predicted/step_ms"
 PREDICTIONS = (PREDICTED, f"{PREDICTED}_least", f"{PREDICTED}_most")
 EPSILON, DELTA, NOISE = "privacy/epsilon", "privacy/delta", "privacy/noise_multiplier"
 RATE, STEPS = "privacy/sample_rate", "privacy/steps"
+
+
+class Column(NamedTuple):
+    """How tables that compare runs show a figure; `has_ratio`: beside its ratio to standard training."""
+
+    heading: str
+    unit: str = ""
+    has_ratio: bool = True
+
+    @property
+    def title(self) -> str:
+        """Heading with the unit."""
+        return f"{self.heading} [{self.unit}]" if self.unit else self.heading
+
+
+# The columns of these tables by metric name, in their order.
+COLUMNS = {
+    STEP: Column("step time", "ms"),
+    PEAK: Column("peak memory", "MiB"),
+    SAMPLES: Column("samples/s", has_ratio=False),
+    MOVED: Column("bytes moved", "MiB"),
+}
 # The most important figures of a run.
 HEADLINE = (PEAK, STEP, SAMPLES, MOVED, FLOPS, NEEDED, FITS, PREDICTED)
 

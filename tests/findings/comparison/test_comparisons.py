@@ -60,9 +60,8 @@ def test_an_option_that_differs_between_runs_of_its_trainer_is_shown() -> None:
     found = compare("x", {source: [standard, foo] for source, foo in foos.items()})
     assert names(found) == [["StandardTrainer", FOO]] * 2
     assert found.varying == ["beta"]
-    data = compute(found)
-    assert table(data)["beta"] == [None, 0.25, None, 1.0]
-    text = " ".join(to_markdown(data).split())
+    assert table(found)["beta"] == [None, 0.25, None, 1.0]
+    text = " ".join(to_markdown(compute(found)).split())
     assert "| batch | beta | trainer |" in text
     for shown in ("0.25 | DPFooTrainer |", "1.0 | DPFooTrainer |", "| 4 | | StandardTrainer |"):
         assert shown in text
@@ -92,10 +91,9 @@ def test_weights_of_other_types_are_places_of_their_own() -> None:
     assert [found.ratio(cell, STEP) for cell in found.cells] == [1, 2, None]
     short, wide = (found.place_name(place[0]) for place in found.places)
     assert (short[-15:], wide[-15:]) == ("weights in bf16", "weights in fp32")
-    data = compute(found)
-    assert table(data)["precision"] == ["fp32, weights in bf16"] * 2 + ["fp32"]
-    (model,) = data.models
-    assert model_table(data, model).title == "tiny (1.23M parameters), fp32", "the places tell the rest"
+    assert table(found)["precision"] == ["fp32, weights in bf16"] * 2 + ["fp32"]
+    (model,) = found.by_model
+    assert model_table(found, model).title == "tiny (1.23M parameters), fp32", "the places tell the rest"
     assert Comparison.from_data(json.loads(found.to_json())) == found
 
 
@@ -105,8 +103,8 @@ def test_a_run_that_built_no_model_stays_with_its_trainers() -> None:
     found = comparison(killed, flat)
     assert names(found) == [["StandardTrainer", "DPSGDTrainer"]]
     assert {found.precision(cell) for cell in found.cells} == {"fp32, weights in bf16"}
-    (model,) = compute(found).models
-    assert model_table(compute(found), model).title == "tiny (1.23M parameters), fp32, weights in bf16"
+    (model,) = found.by_model
+    assert model_table(found, model).title == "tiny (1.23M parameters), fp32, weights in bf16"
     of_two = comparison(killed, flat, result("DPGhostClippingTrainer", step_s=0.3, weights=FP32))
     assert len(names(of_two)) == 3, "it may be of either"
 

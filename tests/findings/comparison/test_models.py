@@ -27,7 +27,7 @@ def labels(found: Comparison) -> list[str]:
 
 
 def headings(found: Comparison) -> list[str]:
-    return [group.model.heading for group in compute(found).models]
+    return [model.heading for model in found.by_model]
 
 
 def test_one_factory_name_in_two_modules_is_two_models() -> None:

@@ -15,18 +15,12 @@ from dpprof.config.counter_metrics import DRAM_READ, DRAM_WRITTEN, L2_READ, L2_W
 from dpprof.findings.comparison.comparison import Comparison
 from dpprof.findings.comparison.data import compute
 from dpprof.findings.comparison.doubts import doubts
-from dpprof.findings.comparison.side_tables import (
-    counter_rows,
-    flop_rows,
-    judgement,
-    pairs,
-    privacy_rows,
-    without_paired,
-)
+from dpprof.findings.comparison.side_tables import judgement, pairs, without_paired
 from dpprof.pages.comparison.export import export
 from dpprof.pages.comparison.page import render
 from dpprof.pages.comparison.summary import to_markdown
-from dpprof.pages.comparison.tables import counter_table
+from dpprof.pages.comparison.tables import counter_table, side_tables
+from dpprof.pages.document import Table
 from dpprof.record.counters import CounterResult, CounterRow
 from dpprof.record.figures.names import FLOPS_IN_THEORY, FLOPS_OF_LAYERS
 from dpprof.record.figures.results import Result
@@ -55,15 +49,21 @@ def counted() -> Comparison:
     )
 
 
+def rows_of(name: str, found: Comparison) -> list[Any]:
+    """What one of the tables tells of each cell, without its model, place and trainer."""
+    tables = [part for part in side_tables(found) if isinstance(part, Table) and part.name == name]
+    return [list(row[3:]) for table in tables for row in table.rows]
+
+
 def test_where_the_measurement_disagrees_is_told_in_every_medium(counted: Comparison) -> None:
-    _, *sentences = judgement(counter_rows(counted))
+    _, *sentences = judgement(counted)
     place = "at tiny, batch 4, sequence 512"
     assert sentences == [
         f"DRAM read: below 2 times standard: DPSGDTrainer {place} (1.50).",
         f"DRAM read: above 5 times standard: DPGhostClippingTrainer {place} (6.00).",
         f"L2 read: above 3 times standard: DPSGDTrainer {place} (4.00).",
     ]
-    assert [row[3:] for row in counter_table(counter_rows(counted)).rows] == [
+    assert [row[3:] for row in counter_table(counted).rows] == [
         ["2.00", "10.0", "1.00", "4.00", "1.00", "20.0", "1.00", "", "", "0.50"],
         ["5.00", "15.0", "1.50 below", "12.0", "3.00", "80.0", "4.00 above", "", "", "0.50"],
         ["8.00", "60.0", "6.00 above", "", "", "", "", "7.00", "", ""],
@@ -109,12 +109,12 @@ def test_of_poisson_sampled_batches_only_equal_ones_meet(largest: int, meet: boo
 
 def test_an_estimate_meets_the_measurement_of_the_same_experiment() -> None:
     (pair,) = pairs(both(estimate(), measured(), measured(GHOST)))
-    assert (pair.estimated_mib, pair.ledger_mib, pair.ledger_off_pct) == (100, 100, 0)
-    assert (pair.estimated_allocator_mib, pair.allocator_mib) == (132, 132)
-    assert (pair.predicted_ms, pair.predicted_off_pct) == pytest.approx((2.0, -100 / 3))
+    assert (*pair.tensors, pair.tensors.off_pct) == (100, 100, 0)
+    assert pair.allocator == (132, 132)
+    assert (pair.step.estimated, pair.step.off_pct) == pytest.approx((2.0, -100 / 3))
     (pair,) = pairs(both(estimate(target="H100"), measured()))
-    assert pair.predicted_ms is None, "another device"
-    assert pair.step_ms == pytest.approx(3.0)
+    assert pair.step.estimated is None, "another device"
+    assert pair.step.measured == pytest.approx(3.0)
     assert pairs(both(estimate(batch_size=8), measured())) == []
 
 
@@ -148,12 +148,10 @@ def test_the_page_and_the_table_tell_estimates_from_measurements() -> None:
 
 def test_theory_beside_what_was_counted() -> None:
     found = comparison(*(result(trainer, step_s=0.1) for trainer in ("StandardTrainer", "DPSGDTrainer")))
-    assert flop_rows(found) == []
+    assert rows_of("flops", found) == []
     for cell, theory, counted in zip(found.cells, (3e9, 4e9), (3e9, 4.1e9), strict=True):
         cell.figures.update({FLOPS_IN_THEORY: theory, FLOPS_OF_LAYERS: counted})
-    first, second = flop_rows(found)
-    assert (first.ratio, first.in_theory, first.off_pct) == (1.0, 3.0, 0.0)
-    assert (second.ratio, second.off_pct) == pytest.approx((4 / 3, 2.5))
+    assert rows_of("flops", found) == [["3.00", "1.00", "3.00", "+0.00"], ["4.00", "1.33", "4.10", "+2.50"]]
     assert "FLOPs of a step, attention apart" in to_markdown(compute(found))
     assert 'id="flops"' in render(compute(found))
 
@@ -182,11 +180,8 @@ RUNS = (
 
 def test_a_row_for_each_guarantee_and_a_sentence_for_what_weakens_it() -> None:
     data = compute(comparison(*RUNS))
-    assert [(row.where.trainer, row.epsilon) for row in privacy_rows(data.comparison)] == [
-        ("DPSGDTrainer", "0.1235"),
-        ("DPGhostClippingTrainer", "0.1235"),
-        ("DPBookKeepingTrainer", "none"),
-    ]
+    told = [["0.0004", "2,500", "1", epsilon, "1e-05"] for epsilon in ("0.1235", "0.1235", "none")]
+    assert rows_of("privacy", data.comparison) == told
     assert [doubt for doubt in data.doubts if doubt.startswith("Privacy")] == [
         f"Privacy: {FIXED} (2 of 3 runs).",
         "Privacy: there is no epsilon: 2 of 8 losses are NaN (1 of 3 runs).",

@@ -7,9 +7,9 @@ from example_findings import BUSY, FAST, FLAT, GHOST, HERE, OOM, STANDARD, findi
 from example_results import comparison, result
 
 from dpprof.findings.comparison.comparison import Comparison
-from dpprof.findings.verdict.best import Best, Recommended, fastest_at, recommended, smallest_at
+from dpprof.findings.verdict.best import Best, Recommended, fastest_at, mark, recommended, smallest_at
 from dpprof.findings.verdict.verdict import verdict
-from dpprof.record.figures.names import STEP
+from dpprof.record.figures.names import PEAK, STEP
 from dpprof.record.figures.results import Result
 from dpprof.record.record import GradientCheck
 
@@ -202,3 +202,23 @@ def test_a_disturbed_place_counts_only_where_there_is_no_other() -> None:
     alone = recommended_of(*grown((4,), disturbed=(4,)))
     assert "best/step_ms_ratio" not in alone.figures
     assert alone.figures["best/peak_allocated_ratio"] == 1.1
+
+
+def words(metric: str, *results: Result) -> list[str]:
+    (place,) = comparison(*results).places
+    return [mark(place, cell, metric) for cell in place]
+
+
+def test_the_best_and_the_worst_dp_trainer_have_a_word_and_standard_training_none() -> None:
+    four = (run(STANDARD, 0.1, 9.0), run(FLAT, 0.2, 4.0), run(GHOST, 0.4, 1.0), run(FAST, 0.3, 2.0))
+    assert words(STEP, *four) == ["", "fastest", "slowest", ""]
+    assert words(PEAK, *four) == ["", "most", "least", ""]
+
+
+def test_what_cannot_be_told_apart_has_no_word() -> None:
+    close = (run(FLAT, 0.2, 4.0), run(GHOST, 0.2005, 4.0), run(FAST, 0.1, 4.001))
+    assert words(STEP, *close) == ["", "", "fastest"]
+    assert words(PEAK, *close) == ["", "", ""]
+    short = (run(FLAT, [0.2, 0.2], 4.0), run(GHOST, [0.4, 0.4], 8.0))
+    assert words(STEP, *short) == ["", ""], "too few steps"
+    assert words(PEAK, *short) == ["least", "most"]

@@ -7,7 +7,6 @@ import pytest
 from example_results import comparison, result
 
 from dpprof.findings.comparison.growth import Line, growth
-from dpprof.findings.comparison.rows import rows_by_model
 from dpprof.pages.comparison.charts import growth_charts, memory_against_time
 from dpprof.pages.document import Keyed
 from dpprof.record.figures.names import STEP
@@ -17,8 +16,9 @@ from dpprof.vocabulary.trainers import STANDARD, TRAINERS
 
 
 def chart(*results: Result) -> str | None:
-    (group,) = rows_by_model(comparison(*results))
-    return memory_against_time(group)
+    found = comparison(*results)
+    (model,) = found.by_model
+    return memory_against_time(found, model)
 
 
 def test_every_cell_with_both_figures_is_a_point_at_its_figures() -> None:

@@ -5,8 +5,8 @@ from example_findings import BUSY
 from example_results import comparison, result
 from record_metrics import metrics
 
-from dpprof.findings.comparison.data import compute
 from dpprof.pages.comparison.export import export, table
+from dpprof.record.figures.names import PEAK, STEP, ratio_name
 from dpprof.record.record import Failure, FailureKind
 
 NAME = 'a "quoted", é'
@@ -43,13 +43,13 @@ def test_disturbed_runs_are_marked_in_every_table() -> None:
     )
     rows = pandas.read_csv(io.StringIO(export(found, "csv")), keep_default_na=False)
     assert list(rows["disturbed"]) == ["other processes used 1.0 of 2 processors", "", ""]
-    assert table(compute(found))["disturbed"] == ["yes", "yes", ""], "a ratio of both does not compare"
+    assert table(found)["disturbed"] == ["yes", "yes", ""], "a ratio of both does not compare"
 
 
 def test_the_table_has_a_row_for_each_cell() -> None:
-    columns = table(compute(comparison(*RUNS)))
+    columns = table(comparison(*RUNS))
     assert columns["trainer"] == ["StandardTrainer", "DPSGDTrainer", "DPGhostClippingTrainer"]
-    assert columns["step_ms"] == [100, 250, None]
-    assert columns["peak_ratio"] == [1, 3, None]
+    assert columns[STEP] == [100, 250, None]
+    assert columns[ratio_name(PEAK)] == [1, 3, None]
     assert columns["status"] == ["FINISHED", "FINISHED", "error"]
     assert {len(values) for values in columns.values()} == {3}

@@ -34,7 +34,7 @@ def test_the_answers_come_before_the_cells_and_a_failure_is_no_peak() -> None:
         ["flat", "1; 2 does not fit", "100.0", "30.0", "1"],
         ["ghost", "below 1", "", "", ""],
     ]
-    assert table(found, 1)[2][4:8] == ["DPGhostClippingTrainer", "oom", "", ""], (
+    assert table(found, 1)[2][4:8] == ["DPGhostClippingTrainer", "**out of memory**", "", ""], (
         "what it held when it failed is no peak"
     )
 
@@ -42,7 +42,7 @@ def test_the_answers_come_before_the_cells_and_a_failure_is_no_peak() -> None:
 def test_a_run_that_was_stopped_after_its_clean_pass_shows_figures_but_is_not_finished() -> None:
     stopped = result(step_s=0.1, peak_mib=10, failure=Failure(FailureKind.INTERRUPTED, "stopped by the user"))
     found = comparison(stopped)
-    assert table(found, 1)[0][5:8] == ["100.0 ± 0.00", "", "10.0"]
+    assert table(found, 1)[0][5:7] == ["100.0 ± 0.00 (interrupted)", "10.0"]
 
 
 def test_the_cells_are_sorted_by_place_and_keep_the_order_of_trainers() -> None:

@@ -127,7 +127,7 @@ def test_the_answers_come_first_and_leave_out_what_is_not_known() -> None:
         result(GHOST, step_s=0.1, outcomes={}, failure=OOM),
     )
     found = Page(shown(of)).tables["answers"]
-    assert found[0] == ["trainer", "largest batch", "s for 1,000 samples", "peak MiB", "at batch"]
+    assert found[0] == ["trainer", "largest batch", "s for 1,000 samples", "peak memory [MiB]", "at batch"]
     assert found[1:] == [
         ["tiny, sequence 512"],
         ["standard", "", "25.0", "40.0", "4"],

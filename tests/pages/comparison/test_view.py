@@ -79,6 +79,13 @@ def test_what_explains_comes_before_the_tables_and_the_advice_last() -> None:
     console = terminal(110)
     show(console, view(data))
     text = printed(console)
-    order = ["Steps follow", "flat. Against", "peak MiB", "flat is DPSGDTrainer", "Memory.", "Use. For"]
+    order = [
+        "Steps follow",
+        "flat. Against",
+        "peak memory [MiB]",
+        "flat is DPSGDTrainer",
+        "Memory.",
+        "Use. For",
+    ]
     places = [text.index(words) for words in order]
     assert places == sorted(places)
