@@ -1,4 +1,4 @@
-"""A new figure, trainer and report of a run: in few files each, and then everywhere.
+"""A new figure, trainer, report and finding: in few files each, and then everywhere.
 
 Each is added to a copy of dpprof. Every file that takes is one more place that must agree: lower the numbers
 when a change needs fewer.
@@ -13,7 +13,7 @@ import pytest
 from conftest import ROOT, artifacts_of, fine, lay_out_store, run_dpprof, runs_of
 
 # How many files each takes.
-MOST_FILES = {"figure": 4, "trainer": 2, "report": 2}
+MOST_FILES = {"figure": 1, "measurement": 3, "trainer": 2, "report": 1, "finding": 2}
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,21 @@ class Edit:
 
 
 ADDITIONS = {
-    # Measured in the clean pass, kept, logged, and a column of the comparison.
+    # From what runs keep: logged, exported, and a column of the comparison.
     "figure": [
+        Edit(
+            "record/figures/names.py",
+            '    yield Metric("overhead/startup_s", record.startup_s)\n',
+            '    yield Metric("overhead/timed_s", record.timed_s)\n',
+        ),
+        Edit(
+            "record/figures/names.py",
+            '    SAMPLES: Column("samples/s", has_ratio=False),\n',
+            '    "overhead/timed_s": Column("timed", "s", has_ratio=False),\n',
+        ),
+    ],
+    # Measured in the clean pass and kept, too; its ratio is another column.
+    "measurement": [
         Edit(
             "measure/passes/clean.py",
             "    record.involuntary_switches = involuntary_switches() - switches\n",
@@ -70,16 +83,27 @@ ADDITIONS = {
     ],
     "report": [
         Edit(
-            "pages/added.py",
+            "pages/reports/added.py",
             "",
-            "from dpprof.pages.document import Document, Sentence\n\n\n"
+            "from dpprof.pages.document import Document, Sentence\n"
+            "from dpprof.pages.report import page_report\n\n\n"
             "def page(result):\n"
-            '    return Document("Added", [Sentence(f"{len(result.record.step_s)} timed steps")])\n',
+            '    return Document("Added", [Sentence(f"{len(result.record.step_s)} timed steps")])\n\n\n'
+            'REPORTS = (page_report("added.html", 1, page),)\n',
+        ),
+    ],
+    "finding": [
+        Edit(
+            "findings/verdict/added.py",
+            "",
+            "from dpprof.findings.verdict.finding import Finding\n\n\n"
+            "def counted(comparison):\n"
+            '    return Finding("Added", f"{len(comparison.cells)} cells were found.")\n',
         ),
         Edit(
-            "pages/run_reports.py",
-            "RUN_REPORTS: tuple[Report, ...] = (\n",
-            '    page_report("added.html", 1, __import__("dpprof.pages.added").pages.added.page),\n',
+            "findings/verdict/verdict.py",
+            "    return _known(\n        choose(comparison, fastest, best_at_each(calm, smallest_at)),\n",
+            "        __import__('dpprof.findings.verdict.added', fromlist='_').counted(comparison),\n",
         ),
     ],
 }
@@ -112,7 +136,15 @@ def test_it_takes_few_files(what: str) -> None:
     assert len(files) == MOST_FILES[what]
 
 
-def test_a_figure_is_logged_exported_compared_and_shown(added: Path) -> None:
+def test_a_figure_is_logged_exported_and_shown(added: Path) -> None:
+    assert runs_of(added)["AddedTrainer_tiny_bs2_seq8"].data.metrics["overhead/timed_s"] > 0
+    with open(added / "s.csv", encoding="utf-8") as file:
+        assert all(float(row["overhead/timed_s"]) > 0 for row in csv.DictReader(file))
+    for name in ("summary.md", "comparison.html"):
+        assert "timed [s]" in (added / "runs" / "s" / name).read_text(encoding="utf-8")
+
+
+def test_a_measurement_is_logged_exported_compared_and_shown(added: Path) -> None:
     found = runs_of(added)
     standard, other = (found[f"{name}_tiny_bs2_seq8"] for name in ("StandardTrainer", "AddedTrainer"))
     assert standard.data.metrics["overhead/page_faults"] > 0
@@ -134,3 +166,8 @@ def test_a_report_is_in_the_folder_and_in_mlflow(added: Path) -> None:
     name = "StandardTrainer_tiny_bs2_seq8"
     assert "2 timed steps" in (added / "runs" / "s" / name / "added.html").read_text(encoding="utf-8")
     assert "added.html" in artifacts_of(added, runs_of(added)[name])
+
+
+def test_a_finding_is_told_in_every_medium(added: Path) -> None:
+    for name in ("summary.md", "comparison.html"):
+        assert "2 cells were found." in (added / "runs" / "s" / name).read_text(encoding="utf-8")

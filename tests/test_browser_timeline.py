@@ -7,7 +7,7 @@ import example_ledger
 import pytest
 from conftest import SCREENSHOTS
 
-from dpprof.pages.timeline import write_timeline
+from dpprof.pages.reports.timeline import write_timeline
 from dpprof.record.figures.results import read_result
 from dpprof.vocabulary.formats import fixed
 

@@ -65,7 +65,7 @@ def _exported(sources: tuple[str, ...], form: str, scratch: Path) -> bytes:
     from dpprof.drive.sources import read_comparison
     from dpprof.findings.comparison.comparison import foreseen_of
     from dpprof.pages.comparison import export as of_runs
-    from dpprof.pages.formats import run as of_one
+    from dpprof.pages.reports import formats as of_one
     from dpprof.record.figures.results import read_result
 
     if form not in (*of_runs.FORMATS, *of_one.FORMATS):

@@ -49,7 +49,7 @@ def roofline(
         from dpprof.drive.sources import read_comparison
         from dpprof.findings.roofline import compute
         from dpprof.pages import html, terminal
-        from dpprof.pages.roofline.page import counters_of, page
+        from dpprof.pages.reports.roofline import counters_of, page
 
         comparison, folders = read_comparison(sources, Path(scratch), warn)
         only = list(folders.values()) if len(folders) == len(comparison.cells) == 1 else []

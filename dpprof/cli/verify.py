@@ -26,8 +26,8 @@ def verify(asked: Asked) -> None:
     asked.start_early(first)
 
     from dpprof.drive.sweep import TrainerCheck
+    from dpprof.pages.reports.verify import side_by_side
     from dpprof.pages.sweep_reports import write_sweep_reports
-    from dpprof.pages.verify import side_by_side
 
     check = TrainerCheck(
         "", asked.drive, asked.launcher, experiments, kind="verify", write_reports=write_sweep_reports

@@ -8,7 +8,7 @@ from dpprof.findings.comparison.reports import SweepReports
 from dpprof.pages.comparison import page
 from dpprof.pages.comparison.export import table
 from dpprof.pages.comparison.summary import description, to_markdown
-from dpprof.pages.roofline.page import write_sweep_roofline
+from dpprof.pages.reports.roofline import write_sweep_roofline
 from dpprof.record.figures.results import Result
 from dpprof.record.files import write_text
 from dpprof.record.folder import SweepFolder

@@ -19,7 +19,7 @@ from dpprof.findings.roofline import (
     points,
     roofs,
 )
-from dpprof.pages.roofline.page import PHASE_COLUMNS
+from dpprof.pages.reports.roofline import PHASE_COLUMNS
 
 MIB = 2**20
 HIGHER = {"ceilings/copy_gib_per_s": 40.0, "ceilings/matmul_tflop_per_s": 0.4}

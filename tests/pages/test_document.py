@@ -1,14 +1,10 @@
 """One page in three media; a new report is one function and one line."""
 
-import dataclasses
-from pathlib import Path
-
-import pytest
 from example_console import printed, terminal
 from example_results import result
 from markupsafe import Markup
 
-from dpprof.pages import html, markdown, run_reports
+from dpprof.pages import html, markdown
 from dpprof.pages.document import (
     Bar,
     Chart,
@@ -24,7 +20,6 @@ from dpprof.pages.document import (
 )
 from dpprof.pages.terminal import show
 from dpprof.record.figures.results import Result
-from dpprof.record.folder import RunFolder
 from dpprof.vocabulary.formats import one
 
 
@@ -84,10 +79,3 @@ def test_in_the_terminal() -> None:
         "  - one",
         "  - two",
     ]
-
-
-def test_a_new_report_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_reports, "RUN_REPORTS", (run_reports.page_report("new.html", 1, page),))
-    found = dataclasses.replace(FOUND, folder=RunFolder(tmp_path))
-    run_reports.write_run_reports(found)
-    assert "slow" in (tmp_path / "new.html").read_text()

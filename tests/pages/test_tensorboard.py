@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_file_loader import (  # type: ig
 )
 from tensorboard.plugins.hparams import plugin_data_pb2  # type: ignore[import-untyped]
 
-from dpprof.pages.tensorboard import write_scalars
+from dpprof.pages.reports.tensorboard import write_scalars
 from dpprof.record.figures.names import PEAK, SAMPLES, STEP
 from dpprof.record.figures.results import Result
 from dpprof.record.folder import RunFolder

@@ -14,7 +14,7 @@ import pytest
 from page_reader import Page, text_of
 
 from dpprof.findings.tables import BEFORE, BETWEEN
-from dpprof.pages.timeline import compute, render, step_data, write_timeline
+from dpprof.pages.reports.timeline import compute, render, step_data, write_timeline
 from dpprof.record.figures.results import read_result
 from dpprof.record.ledger import StepTimeline
 from dpprof.record.record import Memory, ParameterGroup, Record

@@ -5,8 +5,8 @@ from example_results import result
 
 from dpprof.pages import html
 from dpprof.pages.document import Document, Sentence, Styled, Table
+from dpprof.pages.reports.verify import page, side_by_side
 from dpprof.pages.terminal import show
-from dpprof.pages.verify import page, side_by_side
 from dpprof.record.figures.verdicts import FAIL, PASS, WARNING
 from dpprof.record.record import VerifyCheck, VerifyResult
 from dpprof.vocabulary.verify_checks import CHECKS

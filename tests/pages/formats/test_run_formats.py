@@ -10,7 +10,7 @@ from format_readers import check, replayed, track
 
 from dpprof.errors import ConfigError
 from dpprof.json_files import read_json
-from dpprof.pages.formats.run import FORMATS, collapsed, export
+from dpprof.pages.reports.formats import FORMATS, collapsed, export
 from dpprof.record.figures.results import read_result
 from dpprof.record.folder import RunFolder
 from dpprof.record.ledger import StepTimeline

@@ -17,8 +17,8 @@ from dpprof.findings.comparison.cell import Cell
 from dpprof.findings.comparison.comparison import compare
 from dpprof.findings.roofline import compute
 from dpprof.pages import html as html_pages
-from dpprof.pages.roofline.page import page as page_of
-from dpprof.pages.roofline.page import run_roofline, write_sweep_roofline
+from dpprof.pages.reports.roofline import page as page_of
+from dpprof.pages.reports.roofline import run_roofline, write_sweep_roofline
 from dpprof.pages.run_reports import write_run_reports
 from dpprof.pages.sweep_reports import write_sweep_reports
 from dpprof.record.counters import CounterResult

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from dpprof.pages import document as doc
+from dpprof.pages.report import page_report
 from dpprof.record.figures.results import Result
 from dpprof.record.figures.verdicts import FAIL, WARNING, having, judge_checks, least_chance
 from dpprof.record.record import VerifyCheck, VerifyResult
@@ -107,3 +108,6 @@ def _sentences(found: dict[str, VerifyResult]) -> list[doc.Part]:
         if checked.doubt:
             said.setdefault((doc.Styled("cannot tell", "doubtful"), checked.doubt), []).append(trainer)
     return [doc.Sentence((mark, f" ({', '.join(names)}): {text}")) for (mark, text), names in said.items()]
+
+
+REPORTS = (page_report("verify.html", version=2, page=page),)

@@ -3,12 +3,14 @@
 import json
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dpprof.errors import ConfigError, DpprofError
 from dpprof.json_files import naming, read_json
 from dpprof.pages.formats import perfetto, snapshot
+from dpprof.pages.report import Report
 from dpprof.record.figures.results import Result
 from dpprof.record.files import write_bytes, write_gzipped_json
 from dpprof.record.ledger import HeldTensor, StepTimeline
@@ -98,3 +100,10 @@ def write_memory_tracks(result: Result) -> list[Path]:
     for path in traces or [folder.memory_trace]:
         write_gzipped_json(path, _tracks(result, timeline, path if traces else None))
     return traces or [folder.memory_trace]
+
+
+REPORTS = (
+    Report("memory_snapshot.pickle", version=1, write=partial(write_format, "snapshot")),
+    Report("memory_trace.json.gz", version=1, write=write_memory_tracks),
+    Report("peak_memory.collapsed", version=2, write=partial(write_format, "collapsed")),
+)

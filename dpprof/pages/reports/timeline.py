@@ -14,6 +14,7 @@ from dpprof.findings import levels, tables
 from dpprof.findings.levels import clock
 from dpprof.findings.tables import TensorRow, tensor_row
 from dpprof.pages import html, image, run_tables
+from dpprof.pages.report import Report
 from dpprof.record.figures.capacity import assumptions, doubt_words
 from dpprof.record.figures.figures import Figures
 from dpprof.record.figures.privacy import privacy_words
@@ -178,3 +179,6 @@ def write_timeline(result: Result) -> list[Path]:
     write_bytes(folder.timeline_image, picture)
     write_text(folder.timeline_page, render(data, picture))
     return [folder.timeline_page, folder.timeline_image]
+
+
+REPORTS = (Report("memory_timeline.html", version=7, write=write_timeline),)

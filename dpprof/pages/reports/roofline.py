@@ -10,7 +10,8 @@ from dpprof.findings.roofline import COUNTERS, LEDGER, STEP, Ceiling, Roofline, 
 from dpprof.pages import counters as counter_parts
 from dpprof.pages import document as doc
 from dpprof.pages import html
-from dpprof.pages.roofline.chart import GIGA, LOOKS, roofline_chart, scaled
+from dpprof.pages.report import page_report
+from dpprof.pages.roofline_chart import GIGA, LOOKS, roofline_chart, scaled
 from dpprof.record.figures.names import COPY, KERNEL_MS, MOVED
 from dpprof.record.figures.results import Result
 from dpprof.record.files import write_text
@@ -57,6 +58,7 @@ _COUNTED = (
     "Hardware counters were read in one step under Nsight Compute, which runs every kernel alone. A rate is "
     "the sum of bytes over the sum of kernel times. L1 counts what global loads and stores request."
 )
+
 _SHOWN_KERNELS = 20
 
 
@@ -183,3 +185,6 @@ def _can_be_drawn(comparison: Comparison) -> bool:
         for cell in comparison.cells
         for run in cell.representative
     )
+
+
+REPORTS = (page_report("roofline.html", version=4, page=run_roofline),)

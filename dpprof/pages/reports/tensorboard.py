@@ -15,6 +15,7 @@ from tensorboard.plugins.hparams import api_pb2, summary_v2  # type: ignore[impo
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb  # type: ignore[import-untyped]
 from tensorboard.summary.writer.event_file_writer import EventFileWriter  # type: ignore[import-untyped]
 
+from dpprof.pages.report import Report
 from dpprof.record.figures.names import NEEDED, PEAK, PREDICTED, SAMPLES, STEP, series
 from dpprof.record.figures.results import Result
 from dpprof.vocabulary.trainers import trainer_info
@@ -80,3 +81,6 @@ class _Any(summary_v2.Domain):
 
 def _event_files(directory: Path) -> list[Path]:
     return sorted(directory.glob("events.out.tfevents.*"))
+
+
+REPORTS = (Report("tensorboard", version=2, write=write_scalars),)
