@@ -34,7 +34,8 @@ from dpprof.drive.jobs import Runner
 from dpprof.drive.launch.local import LocalLauncher
 from dpprof.drive.run import drive_experiment
 from dpprof.findings.comparison.comparison import Comparison, compare
-from dpprof.findings.verdict.best import USE, fastest_at
+from dpprof.findings.verdict.best import fastest_at
+from dpprof.findings.verdict.extra import added
 from dpprof.findings.verdict.verdict import verdict
 from dpprof.record.figures.names import STEP
 from dpprof.record.folder import RunFolder
@@ -117,8 +118,8 @@ def outcome(found: Comparison) -> Outcome:
     return Outcome(
         is_calm=not any(cell.is_disturbed for cell in found.cells),
         has_award=bool(best and len(best.winners) == 1)
-        or any(one.topic == USE or "takes the least time" in one.text for one in told),
-        has_interval=any("interval" in point for one in told for point in one.points),
+        or any(one.kind.startswith(("use.", "time.first")) for one in told),
+        has_interval=any(one.ratio is not None for one in added(found)),
         reasons=[cell.runs[0].disturbances for cell in found.cells],
         fast_over_flat=step["DPFastGradientClippingTrainer"] / step["DPSGDTrainer"],
     )

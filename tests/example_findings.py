@@ -37,4 +37,4 @@ def told(comparison: Comparison, topic: str) -> str:
     """What the only finding on a topic says, with its points; empty without one."""
     found = findings(comparison, topic)
     assert len(found) < 2
-    return "\n".join([found[0].text, *found[0].points]) if found else ""
+    return "\n".join([found[0].text, *map(str, found[0].points)]) if found else ""

@@ -5,29 +5,20 @@ from typing import NamedTuple
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.findings.closeness import is_clearly_less
+from dpprof.findings.sentences import Said, said
 from dpprof.findings.verdict.finding import Finding
 from dpprof.record.figures.step import Bound, LogicalStep
-from dpprof.vocabulary.formats import joined, listed, milliseconds
-from dpprof.vocabulary.trainers import short_name, trainer_info
+from dpprof.vocabulary.formats import counted
+from dpprof.vocabulary.trainers import trainer_info
 from dpprof.vocabulary.units import ms
 
 # For steps of which more samples may fit.
-LARGER_BATCH = (
-    "Take a larger physical batch if one fits (`dpprof fit` finds the largest): most trainers issue as many "
-    "operators for more samples."
-)
-_GRAPH = (
-    "Replay the step as a CUDA graph (`torch.cuda.graph`{}), which the host launches at once. All shapes "
-    "must stay the same, so fill up Poisson-sampled batches, and nothing may wait for data, as `.item()` and "
-    "`torch.unique` do. Predictions do not include this."
-)
-_COMPILED = ', or without privacy `torch.compile(mode="reduce-overhead")`'
+LARGER_BATCH = said("help.larger_batch")
 # Phases that can work on lists of tensors. One with more operators works on one tensor after the other.
 _OF_TENSORS = ("clip", "noise", "optimizer_step")
 _MOST_OF_LISTS = 10
 # Share of the host's time from which these phases are worth a change.
 _MUCH = 0.15
-_LISTED = 6
 
 
 class PredictedStep(NamedTuple):
@@ -43,14 +34,10 @@ class PredictedStep(NamedTuple):
         return self.step.bound or Bound(0.0, 0.0, 0.0, 0)
 
     @property
-    def name(self) -> str:
-        """Its trainer and its size."""
-        return f"{short_name(self.config.trainer)}{self.size}"
-
-    @property
-    def issued(self) -> str:
-        """Its name and the number of operators that the host issues."""
-        return f"{self.name} ({self.bound.operators:,} operators)"
+    def issued(self) -> Said:
+        """Its trainer, its size and the number of operators that the host issues."""
+        trainer, operators = self.config.trainer, self.bound.operators
+        return said("step", trainer=trainer, size=self.size, operators=operators)
 
     @property
     def is_private(self) -> bool:
@@ -59,42 +46,45 @@ class PredictedStep(NamedTuple):
 
 
 def launch_bound(
-    steps: Sequence[PredictedStep], where: str = "", larger: str = "", fastest: PredictedStep | None = None
+    steps: Sequence[PredictedStep],
+    larger: Said | None = None,
+    fastest: PredictedStep | None = None,
+    *,
+    place: str = "",
+    others: int = 0,
 ) -> Finding | None:
     """Say which of some steps are launch-bound, with a point for each remedy; None if none is.
 
-    `where` opens the sentence with their place. `larger` is what to do for a larger batch, if one may fit.
-    `fastest` is the private step of the same training with the lowest predicted time, if there are several.
+    `larger` is what to do for a larger batch, if one may fit. `fastest` is the private step of the same
+    training with the lowest predicted time, if there are several. `place` names where the steps are, and
+    `others` counts the places with launch-bound steps besides.
     """
     found = [step for step in steps if step.bound.is_launch_bound]
     if not found:
         return None
-    shares = [f"{100 * step.bound.host:.0f} % with {step.issued}" for step in found]
-    text = (
-        f"{where}the GPU is predicted to wait more than half of the step for the host to issue operators: "
-        f"{listed(shares, _LISTED)}."
-    )
-    points = list(_remedies(found, larger, fastest))
-    return Finding("Launch-bound", text[0].upper() + text[1:] + " What helps:" * bool(points), points)
+    shares = [said("waiting", pct=100 * step.bound.host, step=step.issued) for step in found]
+    kind = "launches.at_some" if others else "launches.at" if place else "launches"
+    points = tuple(_remedies(found, larger, fastest))
+    first = said(kind, place=place, others=counted(others, "other place"), shares=shares)
+    return Finding((first, said("launches.help")) if points else (first,), points)
 
 
-def _remedies(steps: list[PredictedStep], larger: str, fastest: PredictedStep | None) -> Iterator[str]:
-    if larger:
+def _remedies(
+    steps: list[PredictedStep], larger: Said | None, fastest: PredictedStep | None
+) -> Iterator[Said]:
+    if larger is not None:
         yield larger
     if fastest is not None and (slower := [_took(step) for step in steps if _is_better(fastest, step)]):
-        against = f"{_took(fastest)} against {joined(slower)}"
-        yield f"Train with fewer operators. By prediction, a step takes {against}."
-    if told := [text for step in steps if (text := _tensor_by_tensor(step))]:
-        yield (
-            "Clip, add noise and update by multi-tensor functions (`torch._foreach_add_`) or on one flat "
-            f"buffer. Tensor by tensor, these phases take much of the host's time: {listed(told, _LISTED)}."
-        )
+        yield said("help.fewer_operators", fastest=_took(fastest), slower=slower)
+    if slow := [one for step in steps if (one := _tensor_by_tensor(step)) is not None]:
+        yield said("help.lists_of_tensors", slow=slow)
     if any(step.config.world_size == 1 for step in steps):
-        yield _GRAPH.format("" if all(step.is_private for step in steps) else _COMPILED)
+        is_private = all(step.is_private for step in steps)
+        yield said("help.graph" if is_private else "help.graph_or_compiled")
 
 
-def _took(step: PredictedStep) -> str:
-    return f"{milliseconds(ms(step.step.seconds or 0.0))} with {step.issued}"
+def _took(step: PredictedStep) -> Said:
+    return said("took", ms=ms(step.step.seconds or 0.0), step=step.issued)
 
 
 def _is_better(fastest: PredictedStep, step: PredictedStep) -> bool:
@@ -103,8 +93,8 @@ def _is_better(fastest: PredictedStep, step: PredictedStep) -> bool:
     return step.is_private and is_slower and step.bound.operators > fastest.bound.operators
 
 
-def _tensor_by_tensor(step: PredictedStep) -> str:
-    """Tell the share of the host's time in phases that work tensor by tensor; empty if it is small.
+def _tensor_by_tensor(step: PredictedStep) -> Said | None:
+    """Tell the share of the host's time in phases that work tensor by tensor; None if it is small.
 
     Clipping counts if noise does: else it may multiply matrices, which no multi-tensor function does.
     """
@@ -112,4 +102,8 @@ def _tensor_by_tensor(step: PredictedStep) -> str:
     slow = [name for name in _OF_TENSORS if name in phases and phases[name].operators > _MOST_OF_LISTS]
     slow = slow if "noise" in slow else [name for name in slow if name != "clip"]
     total, taken = (sum(phases[name].host_s for name in names) for names in (phases, slow))
-    return f"{100 * taken / total:.0f} % with {step.name} ({joined(slow)})" if taken > _MUCH * total else ""
+    if taken <= _MUCH * total:
+        return None
+    return said(
+        "tensor_by_tensor", pct=100 * taken / total, trainer=step.config.trainer, size=step.size, phases=slow
+    )

@@ -148,8 +148,8 @@ def told(found: Finding | None) -> list[Part]:
     """Return a finding as a paragraph and its points; nothing without one."""
     if found is None:
         return []
-    said = Sentence((Styled(f"{found.topic}."), f" {found.text}"))
-    return [said, Points(found.points)] if found.points else [said]
+    first = Sentence((Styled(f"{found.topic}."), f" {found.text}"))
+    return [first, Points([str(point) for point in found.points])] if found.points else [first]
 
 
 def table(title: str, columns: Columns, rows: Iterable[Sequence[object]], **more: Any) -> Table:

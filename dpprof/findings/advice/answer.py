@@ -20,6 +20,7 @@ from dpprof.findings.advice.weighing import (
 )
 from dpprof.findings.closeness import is_clearly_less
 from dpprof.findings.launch_bound import LARGER_BATCH, PredictedStep, launch_bound
+from dpprof.findings.sentences import said
 from dpprof.findings.verdict.finding import Finding
 from dpprof.record.figures.capacity import assumptions, doubt_words
 from dpprof.record.figures.results import device_name
@@ -197,9 +198,8 @@ def size_words(num_bytes: int) -> str:
 def waits(data: AdviceData) -> Finding | None:
     """Say that the experiment as given is launch-bound; None if it is not, or nothing is predicted."""
     advice, config = data.advice, data.config
-    larger = LARGER_BATCH if advice.fits else ""
-    if larger and config.accumulation_steps == 1:
-        larger += " Here that is a larger logical batch, too."
+    is_logical = config.accumulation_steps == 1
+    larger = said("help.larger_batch_and_logical") if is_logical else LARGER_BATCH
     trainers = [
         PredictedStep(changed(config, one.changes[0].settings), one.cost)
         for one in advice.alone
@@ -207,7 +207,7 @@ def waits(data: AdviceData) -> Finding | None:
         if one.cost.bound is not None
     ]
     fastest = min(trainers, key=lambda one: one.step.effort, default=None)
-    return launch_bound([PredictedStep(config, advice.given)], "", larger, fastest)
+    return launch_bound([PredictedStep(config, advice.given)], larger if advice.fits else None, fastest)
 
 
 def order(data: AdviceData) -> str:
@@ -252,7 +252,7 @@ def to_data(data: AdviceData) -> dict[str, Any]:
         "fits": None if advice.limit is None else advice.fits,
         "limit_bytes": advice.limit,
         "answer": answer(data),
-        "launch_bound": (found := waits(data)) and [found.text, *found.points],
+        "launch_bound": (found := waits(data)) and [found.text, *map(str, found.points)],
         "order": order(data),
         "given": _cost(advice.given),
         "changes": [_change(advice, one) for one in (*advice.ordered, *advice.others)],

@@ -10,6 +10,7 @@ from dpprof.config.flat import to_flat
 from dpprof.findings.closeness import FASTEST_ELSEWHERE, all_known, doubt_of
 from dpprof.findings.launch_bound import PredictedStep, launch_bound
 from dpprof.findings.plan.data import TAIL, PlanData, TrainingOption
+from dpprof.findings.sentences import said
 from dpprof.findings.verdict.finding import Finding
 from dpprof.privacy.guarantee import RDP
 from dpprof.record.figures.capacity import device_of, round_batch
@@ -185,15 +186,12 @@ def waits(plan: PlanData) -> Finding | None:
     one = plan.recommended or plan.next_best
     if one is None or plan.step is None:
         return None
-    larger = ""
+    larger = None
     if one.physical_batch < round_batch(one.largest) and one.basis != MEASURED:
-        larger = (
-            "Take a larger logical batch, whose noise and steps differ: a device holds "
-            f"{at_least(one.largest, one.is_at_least)} samples at once, and hardly any step gives it more "
-            f"than {one.physical_batch:,}."
-        )
+        holds = at_least(one.largest, one.is_at_least)
+        larger = said("help.larger_logical_batch", holds=holds, given=one.physical_batch)
     config, _ = plan.prediction(one)
-    return launch_bound([PredictedStep(config, plan.step)], larger=larger)
+    return launch_bound([PredictedStep(config, plan.step)], larger)
 
 
 def rests_on(plan: PlanData) -> list[str]:
@@ -250,7 +248,7 @@ def to_data(plan: PlanData) -> dict[str, Any]:
         "next_best": plan.next_best and _first(plan, plan.next_best),
         "reason": reason(plan),
         "caveats": [*weak_privacy(plan), *caveats(plan)],
-        "launch_bound": (found := waits(plan)) and [found.text, *found.points],
+        "launch_bound": (found := waits(plan)) and [found.text, *map(str, found.points)],
         "advice": plan.advice,
         "rests_on": rests_on(plan),
         "experiments": {f.config.trainer: to_flat(f.config) for f in plan.fitted},

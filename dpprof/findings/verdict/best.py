@@ -3,29 +3,25 @@
 Step times count as different beyond their spread (`intervals.py`); disturbed ones (`run.py`) do not rank.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from dpprof.findings.comparison.cell import Cell, competing
 from dpprof.findings.comparison.comparison import Comparison
 from dpprof.findings.comparison.intervals import step_ratio
 from dpprof.findings.comparison.places import at_places, first_names, full_name, size_of, subject
+from dpprof.findings.sentences import Said, said
 from dpprof.findings.verdict.finding import Finding
 from dpprof.record.figures.names import MOVED, PEAK, RATIOS_OF_TIMES, SAMPLES, STEP, ratio_name
-from dpprof.vocabulary.formats import fixed, joined, milliseconds, size
 from dpprof.vocabulary.grouping import grouped
-from dpprof.vocabulary.trainers import STANDARD, short_name
 
 # Peaks closer than this share count as the same: they are a few small tensors apart.
 SAME_PEAK = 0.001
 _LISTED = 3
-USE = "Use"
 # Words for the best and for the worst of several trainers, by metric.
 WORDS = {STEP: ("fastest", "slowest"), PEAK: ("least", "most")}
-_TOPICS = {
-    STEP: ("Time", "takes the least time", "as long"),
-    PEAK: ("Memory", "needs the least memory", "as much"),
-}
+# What a finding on a metric is about, as in `sentences.py`.
+_ABOUT = {STEP: "time", PEAK: "memory"}
 
 
 @dataclass(frozen=True)
@@ -103,48 +99,33 @@ def rank(comparison: Comparison, bests: list[Best], metric: str) -> Finding | No
     """Say which DP trainer has the lowest figure, and where; None if that cannot be told at any place."""
     if not bests:
         return None
-    topic, does, as_much = _TOPICS[metric]
-    where = at_places(comparison, [best.cells[0] for best in bests])
+    about, where = _ABOUT[metric], at_places(comparison, [best.cells[0] for best in bests])
     winner = _winner_of(bests)
     if winner is None:
-        told = "; ".join(_won(comparison, bests, does, where))
+        first = said(f"{about}.several", won=_won(comparison, bests, about, where))
     else:
-        told = f"{short_name(winner)} {does} {where}"
         ratios = [comparison.ratio(best.winners[0], metric) for best in bests]
-        known = [ratio for ratio in ratios if ratio is not None]
-        told += f", {_range(known)} x {as_much} as {short_name(STANDARD)}" if known else ""
-        lead = [best.cells[1].figures[metric] / best.cells[0].figures[metric] for best in bests]
-        told += f". The next one {does.split()[0]} {_range(lead)} x {as_much}"
-    text = f"Of the DP trainers {told}."
+        first = said(
+            f"{about}.first_and_standard" if any(ratios) else f"{about}.first",
+            trainer=winner,
+            where=where,
+            ratios=[ratio for ratio in ratios if ratio is not None],
+            lead=[best.cells[1].figures[metric] / best.cells[0].figures[metric] for best in bests],
+        )
     are_single = any(len(cell.calm) == 1 for best in bests for cell in best.cells)
-    if metric == STEP and are_single and any(best.winners for best in bests):
-        text += " Each trainer was measured once; --repeats 3 shows how much runs differ."
-    return Finding(topic, text)
+    is_once = metric == STEP and are_single and any(best.winners for best in bests)
+    return Finding((first, said("time.once")) if is_once else (first,))
 
 
-def _won(comparison: Comparison, bests: list[Best], does: str, everywhere: str) -> list[str]:
+def _won(comparison: Comparison, bests: list[Best], about: str, everywhere: str) -> list[Said]:
     """Say who is best at which places, the winners of most places first."""
     groups, told = grouped(bests, lambda best: best.trainers), []
     for trainers, won in sorted(groups.items(), key=lambda item: -len(item[1])):
         names = first_names([full_name(comparison, best.cells[0]) for best in won], _LISTED)
         where = everywhere if len(groups) == 1 else f"at {len(won)} of {len(bests)} places ({names})"
-        if not trainers:
-            told.append(f"too few steps were timed to call one the best {where}")
-        elif len(trainers) == 1:
-            told.append(f"{short_name(trainers[0])} {does} {where}")
-        else:
-            told.append(f"{joined(list(map(short_name, trainers)))} cannot be told apart {where}")
+        kind = "too_few_steps" if not trainers else "alike" if len(trainers) > 1 else f"{about}.won"
+        told.append(said(kind, trainers=trainers, trainer=next(iter(trainers), ""), where=where))
     return told
-
-
-def _range(values: Sequence[float]) -> str:
-    low, high = _times(min(values)), _times(max(values))
-    return low if low == high else f"{low} to {high}"
-
-
-def _times(ratio: float) -> str:
-    """Format a ratio; one close to 1 gets more decimals."""
-    return fixed(ratio, 2 if abs(ratio - 1) >= 0.005 or ratio == 1 else 4)
 
 
 def choose(comparison: Comparison, fastest: list[Best], smallest: list[Best]) -> Finding | None:
@@ -153,29 +134,28 @@ def choose(comparison: Comparison, fastest: list[Best], smallest: list[Best]) ->
     if small is None or not fastest or len(fastest) != len(smallest):  # a peak is missing somewhere
         return None
     cells = [best.cells[0] for best in fastest]
-    text, where = f"train with {short_name(small)}", at_places(comparison, cells)
+    of = {"subject": subject(comparison, cells), "where": at_places(comparison, cells)}
     if fast == small:
-        text += f". Of the DP trainers it takes the least time and needs the least memory {where}."
-    elif fast is None:
-        if not all(small in best.trainers for best in fastest):
-            return None
-        text += f". Of the DP trainers it needs the least memory {where}, and no other is clearly faster."
-    else:
-        trades = [(best.winners[0], cell) for best in fastest for cell in best.cells if cell.trainer == small]
-        known = [pair for pair in trades if all(PEAK in cell.figures for cell in pair)]
-        if not known:
-            return None
-        one, other = max(known, key=lambda pair: size_of(pair[0]))
-        text = (
-            f"train with {short_name(fast)} if its memory fits, else with {short_name(small)}. At "
-            f"{full_name(comparison, one)}, {short_name(fast)} takes {_cost(one)}, and {short_name(small)} "
-            f"{_cost(other)}."
-        )
-    return Finding(USE, f"For {subject(comparison, cells)}: {text}", trainer=fast or small)
-
-
-def _cost(cell: Cell) -> str:
-    return f"{milliseconds(cell.figures[STEP])} and {size(cell.figures[PEAK])}"
+        return Finding.of("use.both", trainer=small, **of)
+    if fast is None:
+        is_fast = all(small in best.trainers for best in fastest)
+        return Finding.of("use.smallest", trainer=small, **of) if is_fast else None
+    trades = [(best.winners[0], cell) for best in fastest for cell in best.cells if cell.trainer == small]
+    known = [pair for pair in trades if all(PEAK in cell.figures for cell in pair)]
+    if not known:
+        return None
+    one, other = max(known, key=lambda pair: size_of(pair[0]))
+    return Finding.of(
+        "use.either",
+        trainer=fast,
+        smaller=small,
+        place=full_name(comparison, one),
+        ms=one.figures[STEP],
+        mib=one.figures[PEAK],
+        smaller_ms=other.figures[STEP],
+        smaller_mib=other.figures[PEAK],
+        **of,
+    )
 
 
 _RECOMMENDED = {

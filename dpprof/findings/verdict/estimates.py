@@ -1,6 +1,6 @@
 """Estimates in a comparison: what they rest on, what fits, what waits, and with which trainer to start."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import starmap
 
 from dpprof.findings.closeness import all_known, elsewhere
@@ -10,13 +10,13 @@ from dpprof.findings.comparison.places import full_name, model_in_words, size_of
 from dpprof.findings.comparison.run import Run
 from dpprof.findings.comparison.side_tables import without_paired
 from dpprof.findings.launch_bound import LARGER_BATCH, PredictedStep, launch_bound
+from dpprof.findings.sentences import Said, said
 from dpprof.findings.verdict.finding import Finding
 from dpprof.record.figures.capacity import doubt_words
 from dpprof.record.figures.names import NEEDED, PREDICTED, PREDICTIONS
 from dpprof.record.figures.results import device_name
-from dpprof.vocabulary.formats import joined, listed, memory, milliseconds, number
+from dpprof.vocabulary.formats import memory, milliseconds, number
 from dpprof.vocabulary.grouping import grouped
-from dpprof.vocabulary.trainers import short_name
 
 
 def estimated(comparison: Comparison) -> Finding | None:
@@ -24,30 +24,28 @@ def estimated(comparison: Comparison) -> Finding | None:
     cells, total = _estimated_cells(comparison), len(comparison.cells)
     if not cells:
         return None
-    count = f"{len(cells)} of {total} experiments were not run" if len(cells) < total else "Nothing was run"
-    text = f"{count}: the figures come from fake tensors, which have shapes but no data."
+    told = [said("estimated.some" if len(cells) < total else "estimated", number=len(cells), total=total)]
     if total > len(without_paired(comparison).cells):
-        text += " Where an experiment was measured too, the measurement counts."
+        told.append(said("estimated.measured_too"))
     rests_on = _rests_on([run for cell in cells for run in cell.finished])
-    if rests_on:
-        text += " The estimates rest on these assumptions:"
-    return Finding("Estimated", text, [f"{t[0].upper()}{t[1:]}." for t in rests_on], explains=True)
+    told += [said("estimated.rests_on")] if rests_on else []
+    return Finding(tuple(told), tuple(said("assumed", text=f"{t[0].upper()}{t[1:]}") for t in rests_on))
 
 
 def fits(comparison: Comparison) -> Iterator[Finding]:
     """Say for each device whether it holds the experiments estimated for it."""
     cells = [cell for cell in _estimated_cells(comparison) if cell.is_held]
     for device, held in grouped(cells, lambda cell: device_name(cell.config)).items():
+        values = {"device": device, "total": len(held)}
         if all(cell.fits for cell in held):
-            all_of_them = f"All {len(held)} experiments fit" if len(held) > 1 else "The experiment fits"
-            yield Finding("Fits", f"{all_of_them} {device}, as estimated.")
-        for fits, do_not, why in ((False, "do not", ""), (None, "may or may not", ", as parts are in doubt")):
+            yield Finding.of("fits.all" if len(held) > 1 else "fits.one", number=len(held), **values)
+        for fits, kind in ((False, "fits.not"), (None, "fits.unclear")):
             if found := [cell for cell in held if cell.fits is fits]:
-                said = f"{len(found)} of {len(held)} {do_not} fit {device}{why}"
                 needs = [
-                    f"{short_name(c.trainer)} at {full_name(comparison, c)} ({_memory(c)})" for c in found
+                    said("needs", trainer=c.trainer, place=full_name(comparison, c), mib=c.figures[NEEDED])
+                    for c in found
                 ]
-                yield Finding("Fits", f"{said}: {listed(needs, 6)}.")
+                yield Finding.of(kind, number=len(found), needs=needs, **values)
 
 
 def waits(comparison: Comparison) -> Finding | None:
@@ -60,12 +58,12 @@ def waits(comparison: Comparison) -> Finding | None:
     ]
     if not waiting:
         return None
-    place, num_others = comparison.places[max(waiting)[1]], len({i for _, i in waiting}) - 1
-    where = f"at {full_name(comparison, place[0])}, "
-    where += f"and likewise at {num_others} other place{'s' * (num_others > 1)}, " if num_others else ""
+    place, others = comparison.places[max(waiting)[1]], len({i for _, i in waiting}) - 1
     fitting = [cell for cell in place if cell.fits is not False]
     fastest = next(iter(_predicted(competing(fitting, PREDICTED))), None)
-    return launch_bound(_predicted(place), where, LARGER_BATCH if fitting else "", fastest)
+    where = full_name(comparison, place[0])
+    larger = LARGER_BATCH if fitting else None
+    return launch_bound(_predicted(place), larger, fastest, place=where, others=others)
 
 
 def _predicted(cells: Sequence[Cell]) -> list[PredictedStep]:
@@ -97,55 +95,47 @@ def advise(comparison: Comparison, *, is_of_larger: bool = False) -> list[Findin
         [cells for cells in found if len(cells) > 1],
         lambda cells: (model_in_words(comparison, cells[0]), device_name(cells[0].config)),
     )
-    larger = "a larger model, " if is_of_larger else ""
     return [
-        _advice(comparison, f"{larger}{model}", device, places) for (model, device), places in groups.items()
+        _advice(comparison, model, device, places, is_of_larger) for (model, device), places in groups.items()
     ]
 
 
-def _advice(comparison: Comparison, model: str, device: str, places: list[list[Cell]]) -> Finding:
+def _advice(
+    comparison: Comparison, model: str, device: str, places: list[list[Cell]], is_of_larger: bool
+) -> Finding:
     """Advise at the largest place where a trainer fits; a place's cells come with the least memory first."""
     fitting = [cells for cells in places if any(cell.fits is not False for cell in cells)]
     cells = max(fitting or places, key=lambda cells: size_of(cells[0]))
-    on = f" on {device}" if device else ""
-    settings = comparison.settings_in_words(cells[0])
-    told = [f"For {model}{on}, {settings}, estimates say: {_start(cells)}"]
-    told += [_fit(cells) if device else "", _growth(comparison, cells, places)]
-    return Finding("Estimate", " ".join(text for text in told if text))
+    first = said(
+        "estimate.on_device" if device else "estimate",
+        larger="a larger model, " if is_of_larger else "",
+        model=model,
+        device=device,
+        settings=comparison.settings_in_words(cells[0]),
+        start=_start(cells),
+    )
+    return Finding((first, *(_fit(cells) if device else ()), *_growth(comparison, cells, places)))
 
 
-def _start(cells: list[Cell]) -> str:
+def _start(cells: list[Cell]) -> Said:
     """Name the trainer to start with and why, and the one with the least memory if it is another."""
-    alike = [cell for cell in cells if _memory(cell) == _memory(cells[0])]
+    alike = [cell for cell in cells if memory(cell.figures[NEEDED]) == memory(cells[0].figures[NEEDED])]
     first = min(alike, key=lambda cell: elsewhere(cell.trainer))
     is_timed = all(PREDICTED in cell.figures for cell in cells)
     cells = [first, *(cell for cell in cells if cell is not first)]
-    least = f"needs the least memory, {_against(cells, _memory)}"
-    if all_known(cell.trainer for cell in alike):
-        least += " (of those alike, it was the fastest where all were measured, on a CPU)"
+    least = said(
+        "least.of_those_alike" if all_known(cell.trainer for cell in alike) else "least",
+        mib=first.figures[NEEDED],
+        others=[said("memory_of", trainer=c.trainer, mib=c.figures[NEEDED]) for c in cells[1:]],
+    )
     timed = sorted(cells, key=lambda cell: cell.figures.get(PREDICTED, 0.0))
     start = next((cell for cell in timed if is_timed and cell.fits), first)
     if start is first and first.fits is False:
-        return f"no DP trainer fits. {short_name(first.trainer)} {least}."
-    others = [cell for cell in timed if cell is not start]
-    times = f"{_against([start, *others], _time)}: predicted."
-    if start is first:
-        text = f"start with {short_name(first.trainer)}. It {least}."
-        return f"{text} A step takes {times}" if is_timed else text
-    return (
-        f"start with {short_name(start.trainer)}. It fits, and a step takes {times} For larger "
-        f"batches, {short_name(first.trainer)} {least}. Measure both."
-    )
-
-
-def _against(cells: Sequence[Cell], figure: Callable[[Cell], str]) -> str:
-    """Compare the figure of the first with those of the others."""
-    first, *others = cells
-    return f"{figure(first)} against {joined([f'{short_name(c.trainer)} {figure(c)}' for c in others])}"
-
-
-def _memory(cell: Cell) -> str:
-    return memory(cell.figures[NEEDED])
+        return said("start.none_fits", trainer=first.trainer, least=least)
+    others = [said("time_of", trainer=cell.trainer, time=_time(cell)) for cell in timed if cell is not start]
+    kind = "start.faster" if start is not first else "start.timed" if is_timed else "start"
+    values = {"least": least, "smallest": first.trainer, "time": _time(start), "others": others}
+    return said(kind, trainer=start.trainer, **values)
 
 
 def _time(cell: Cell) -> str:
@@ -153,34 +143,31 @@ def _time(cell: Cell) -> str:
     return f"{number(least)} to {milliseconds(most)}"
 
 
-def _fit(cells: list[Cell]) -> str:
-    fitting, lacking, unclear = (
-        [short_name(cell.trainer) for cell in cells if cell.fits is answer] for answer in (True, False, None)
-    )
-    if len(fitting) == len(cells):
-        return "All fit."
+def _fit(cells: list[Cell]) -> list[Said]:
+    """Say which of some cells fit; nothing if none does, which is said before."""
+    lacking, unclear = ([cell.trainer for cell in cells if cell.fits is fits] for fits in (False, None))
     if len(lacking) == len(cells):
-        return ""
-    told = [f"{joined(lacking)} {'does' if len(lacking) == 1 else 'do'} not fit"] if lacking else []
-    told += [f"{joined(unclear)} may or may not fit"] if unclear else []
-    return f"{'; '.join(told)}."
+        return []
+    if not lacking and not unclear:
+        return [said("fit.all")]
+    found = [said("fit.not" if lacking[1:] else "fit.not_one", trainers=lacking)] if lacking else []
+    return [*found, *([said("fit.unclear", trainers=unclear)] if unclear else [])]
 
 
-def _growth(comparison: Comparison, place: list[Cell], places: list[list[Cell]]) -> str:
-    """Compare with the nearest batch under otherwise equal settings."""
+def _growth(comparison: Comparison, place: list[Cell], places: list[list[Cell]]) -> list[Said]:
+    """Compare with the nearest batch under otherwise equal settings; nothing without one."""
     without = [comparison.place_name(cells[0], without="batch_size") for cells in (place, *places)]
     size = place[0].config.batch_size
     others = [cells for cells, name in zip(places, without[1:], strict=True) if name == without[0]]
     others = [cells for cells in others if cells[0].config.batch_size != size]
     if not others:
-        return ""
+        return []
     nearest = min(others, key=lambda cells: abs(cells[0].config.batch_size - size))
     less, more = sorted((nearest, place), key=lambda cells: cells[0].config.batch_size)
     before = {cell.trainer: cell.figures[NEEDED] for cell in less}
-    added = {
-        short_name(c.trainer): c.figures[NEEDED] - before[c.trainer] for c in more if c.trainer in before
-    }
-    told = [
-        f"{name} {'' if i else 'needs '}{memory(mib)} more" for i, (name, mib) in enumerate(added.items())
+    added = [
+        said("memory_of", trainer=c.trainer, mib=c.figures[NEEDED] - before[c.trainer])
+        for c in more
+        if c.trainer in before
     ]
-    return f"From batch {less[0].config.batch_size} to {more[0].config.batch_size}, {joined(told)}."
+    return [said("growth", less=less[0].config.batch_size, more=more[0].config.batch_size, added=added)]

@@ -1,17 +1,20 @@
 """A DP trainer's extra memory, time and traffic by part, and the savings of a lean training loop."""
 
+from dataclasses import dataclass
+
 from dpprof.findings.comparison.cell import Cell
 from dpprof.findings.comparison.comparison import Comparison
-from dpprof.findings.comparison.intervals import step_ratio
+from dpprof.findings.comparison.intervals import Ratio, step_ratio
 from dpprof.findings.comparison.places import full_name, size_of
+from dpprof.findings.sentences import Said, said
 from dpprof.findings.verdict.best import SAME_PEAK
 from dpprof.findings.verdict.finding import Finding
 from dpprof.record.figures.names import MOVED, PEAK, STEP
 from dpprof.vocabulary.colors import words
-from dpprof.vocabulary.formats import signed, size
+from dpprof.vocabulary.formats import signed
 from dpprof.vocabulary.grouping import summed
 from dpprof.vocabulary.loops import ALL, DOCUMENTED, SAVINGS
-from dpprof.vocabulary.trainers import STANDARD, short_name, trainer_info
+from dpprof.vocabulary.trainers import trainer_info
 from dpprof.vocabulary.units import MIB
 
 _BOTH_BACKWARDS = "backward"
@@ -40,11 +43,28 @@ def fold_backward(by_phase: dict[str, float]) -> dict[str, float]:
     return summed(named)
 
 
-def extras(comparison: Comparison) -> list[Finding]:
-    """Tell each DP trainer's extra cost at the largest place where it and StandardTrainer finished.
+@dataclass(frozen=True)
+class Added:
+    """What a DP trainer's `cell` adds to its standard `twin`, and of what this is made, in words.
 
-    Each has a point for memory, time and traffic, as far as they were measured.
+    None where one of them was not measured, and for times also where runs were disturbed; `ms` is None too
+    where the difference is within the spread.
     """
+
+    cell: Cell
+    twin: Cell
+    mib: float | None
+    categories: str
+    ms: float | None
+    ratio: Ratio | None
+    phases: str
+    moved_mib: float | None
+    moved_phases: str
+    moved_classes: str
+
+
+def added(comparison: Comparison) -> list[Added]:
+    """Return each DP trainer's extra cost at the largest place where it and StandardTrainer finished."""
     largest: dict[str, tuple[Cell, Cell]] = {}
     for cell in comparison.cells:
         twin = comparison.standard(cell)
@@ -52,63 +72,37 @@ def extras(comparison: Comparison) -> list[Finding]:
             continue
         if cell.trainer not in largest or size_of(cell) > size_of(largest[cell.trainer][0]):
             largest[cell.trainer] = (cell, twin)
-    found = []
-    for trainer, (cell, twin) in largest.items():
-        time = _disturbed_time if comparison.is_disturbed_at(cell) else _time
-        points = [point for point in (_memory(cell, twin), time(cell, twin), _traffic(cell, twin)) if point]
-        against = f"Against {short_name(STANDARD)} at {full_name(comparison, cell)}:"
-        found += [Finding(short_name(trainer), against, points, explains=True)] if points else []
-    return found
+    found = [_added(comparison, *pair) for pair in largest.values()]
+    return [one for one in found if one.mib is not None or one.ratio is not None or one.moved_mib is not None]
 
 
-def _memory(cell: Cell, twin: Cell) -> str:
-    if PEAK not in cell.figures or PEAK not in twin.figures:
-        return ""
-    peak, standard = cell.figures[PEAK], twin.figures[PEAK]
-    text = f"Memory: a peak of {_peak(cell)} against {_peak(twin)}"
-    if abs(peak - standard) > SAME_PEAK * standard and cell.at_peak and twin.at_peak:
-        parts = parts_of(cell.at_peak, twin.at_peak, peak - standard)
-        text += f": {signed(peak - standard)} MiB, by {parts}"
-    return f"{text}."
-
-
-def _peak(cell: Cell) -> str:
-    """Tell a peak, and the phase in which the ledger sees it."""
-    phase = cell.representative[0].peak_phase
-    return size(cell.figures[PEAK]) + (f" in {phase}" if phase else "")
-
-
-def _time(cell: Cell, twin: Cell) -> str:
-    ratio = step_ratio(cell, twin)
-    if ratio is None:
-        return ""
-    told = "no clear difference"
-    if ratio.is_clear:
-        difference = cell.figures[STEP] - twin.figures[STEP]
-        parts = parts_of(fold_backward(cell.phase_ms), fold_backward(twin.phase_ms), difference)
-        told = f"{signed(difference)} ms, by {parts}"
-    spread = "" if ratio.between_runs else ", from one run each"
-    interval = f"95 % interval {ratio.low:.2f} to {ratio.high:.2f}{spread}"
-    return f"Time: {ratio.value:.2f} x the step ({interval}): {told}."
-
-
-def _disturbed_time(cell: Cell, twin: Cell) -> str:
-    if STEP not in cell.figures or STEP not in twin.figures:
-        return ""
-    ratio = cell.figures[STEP] / twin.figures[STEP]
-    return f"Time: {ratio:.2f} x the step, but runs were disturbed: repeat them before you rely on this."
-
-
-def _traffic(cell: Cell, twin: Cell) -> str:
-    if MOVED not in cell.figures or MOVED not in twin.figures:
-        return ""
-    difference = cell.figures[MOVED] - twin.figures[MOVED]
-    by_phase = parts_of(fold_backward(cell.moved_by_phase), fold_backward(twin.moved_by_phase), difference)
-    by_class = parts_of(_by_class(cell), _by_class(twin), difference)
-    return (
-        f"Traffic: {size(cell.figures[MOVED])} moved in a step, {signed(difference)} MiB: by phase "
-        f"{by_phase}; by operator class {by_class}."
+def _added(comparison: Comparison, cell: Cell, twin: Cell) -> Added:
+    mib, step_ms, moved_mib = (_difference(cell, twin, name) for name in (PEAK, STEP, MOVED))
+    is_calm = not comparison.is_disturbed_at(cell)
+    ratio = step_ratio(cell, twin) if is_calm else None
+    is_clear = ratio is not None and ratio.is_clear and step_ms is not None
+    is_small = mib is None or abs(mib) <= SAME_PEAK * twin.figures[PEAK]
+    return Added(
+        cell=cell,
+        twin=twin,
+        mib=mib,
+        categories="" if mib is None or is_small else parts_of(cell.at_peak, twin.at_peak, mib),
+        ms=step_ms if is_clear else None,
+        ratio=ratio,
+        phases=_by_phase(cell.phase_ms, twin.phase_ms, step_ms if is_clear else None),
+        moved_mib=moved_mib,
+        moved_phases=_by_phase(cell.moved_by_phase, twin.moved_by_phase, moved_mib),
+        moved_classes="" if moved_mib is None else parts_of(_by_class(cell), _by_class(twin), moved_mib),
     )
+
+
+def _difference(cell: Cell, twin: Cell, name: str) -> float | None:
+    both = name in cell.figures and name in twin.figures
+    return cell.figures[name] - twin.figures[name] if both else None
+
+
+def _by_phase(more: dict[str, float], less: dict[str, float], difference: float | None) -> str:
+    return "" if difference is None else parts_of(fold_backward(more), fold_backward(less), difference)
 
 
 def _by_class(cell: Cell) -> dict[str, float]:
@@ -123,17 +117,16 @@ def savings(comparison: Comparison) -> Finding | None:
     """Tell what changes to the documented loop would save each trainer at the largest place where it ran."""
     documented = [cell for cell in comparison.cells if cell.finished and cell.settings["loop"] == DOCUMENTED]
     largest = {cell.trainer: cell for cell in sorted(documented, key=size_of)}
-    told = {cell.trainer: (full_name(comparison, cell), saving(cell)) for cell in largest.values()}
-    points = [f"{short_name(name)} at {place}: {said}" for name, (place, said) in told.items() if said]
-    text = (
-        "The documented loop keeps memory that a step does not need. These changes lower the peak; "
-        "loop=lean makes them all:"
+    points = tuple(
+        said("savings.of", trainer=name, place=full_name(comparison, cell), savings=saved)
+        for name, cell in largest.items()
+        if (saved := saving(cell))
     )
-    return Finding("Savings", text, points, explains=True) if points else None
+    return Finding((said("savings"),), points) if points else None
 
 
-def saving(cell: Cell) -> str:
-    """Name the changes worth making at a cell, alone and together; empty without any.
+def saving(cell: Cell) -> list[Said]:
+    """Name the changes worth making at a cell, alone and together.
 
     Together they need not save the sum, as the peak moves.
     """
@@ -143,12 +136,8 @@ def saving(cell: Cell) -> str:
     together = saved[ALL] if saved[ALL] > least else 0.0
     if together and together != sum(alone.values()) and together != max(alone.values(), default=0.0):
         alone = {name: saved[name] for name in SAVINGS}
-    if not alone:
-        return ""
-    told = [f"{SAVINGS[name]}: {_lower(mib)}" for name, mib in alone.items()]
-    told += [f"both: {_lower(together)}"] if together and len(alone) > 1 else []
-    return f"{'; '.join(told)}."
-
-
-def _lower(mib: float) -> str:
-    return f"-{size(mib)}" if mib > 0 else "nothing by itself"
+    told = [
+        said("saved" if mib > 0 else "saved.nothing", change=SAVINGS[name], mib=mib)
+        for name, mib in alone.items()
+    ]
+    return [*told, said("saved.both", mib=together)] if together and len(alone) > 1 else told

@@ -1,34 +1,24 @@
 """Where memory ran out, and with which trainers. `answers.py` has the largest batch of each."""
 
-from collections.abc import Sequence
-
-from dpprof.findings.comparison.cell import Cell
 from dpprof.findings.comparison.comparison import Comparison
 from dpprof.findings.comparison.places import full_name
+from dpprof.findings.sentences import said
 from dpprof.findings.verdict.finding import Finding
 from dpprof.record.record import FailureKind
-from dpprof.vocabulary.formats import joined
-from dpprof.vocabulary.trainers import short_name
 
-_TOPIC = "Largest batch"
 _LISTED = 3
 
 
 def shortages(comparison: Comparison) -> Finding | None:
     """Say where memory ran out, and with which trainers; None if it did nowhere."""
-    texts = []
+    found = []
     for place in comparison.places:
         lack = [cell for cell in place if cell.failure == FailureKind.OOM]
+        fitting = [cell.trainer for cell in place if cell.finished]
         if lack:
-            fits = [cell for cell in place if cell.finished]
-            fitted = f", while {_named(fits)} fitted" if fits else ""
-            texts.append(f"at {full_name(comparison, lack[0])} memory ran out with {_named(lack)}{fitted}")
-    if not texts:
-        return None
-    more = f"; and at {len(texts) - _LISTED} more places" if len(texts) > _LISTED else ""
-    text = "; ".join(texts[:_LISTED]) + more
-    return Finding(_TOPIC, f"{text[0].upper()}{text[1:]}.")
-
-
-def _named(cells: Sequence[Cell]) -> str:
-    return joined([short_name(cell.trainer) for cell in cells])
+            where, trainers = full_name(comparison, lack[0]), [cell.trainer for cell in lack]
+            kind = "out_of_memory.but_not_all" if fitting else "out_of_memory"
+            found.append(said(kind, place=where, trainers=trainers, fitting=fitting))
+    if len(found) > _LISTED:
+        found[_LISTED:] = [said("out_of_memory.elsewhere", number=len(found) - _LISTED)]
+    return Finding.of("batch", lacks=found) if found else None

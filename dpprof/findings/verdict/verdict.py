@@ -5,23 +5,13 @@ from dpprof.findings.comparison.comparison import Comparison
 from dpprof.findings.comparison.intervals import FEWEST_STEPS
 from dpprof.findings.comparison.places import full_name
 from dpprof.findings.comparison.side_tables import without_paired
-from dpprof.findings.verdict.best import USE, best_at_each, choose, fastest_at, rank, smallest_at
+from dpprof.findings.sentences import Said, said
+from dpprof.findings.verdict.best import best_at_each, choose, fastest_at, rank, smallest_at
 from dpprof.findings.verdict.estimates import advise, estimated, fits, waits
-from dpprof.findings.verdict.extra import extras, savings
+from dpprof.findings.verdict.extra import added, savings
 from dpprof.findings.verdict.finding import Finding
 from dpprof.findings.verdict.largest_batch import shortages
 from dpprof.record.figures.names import EXPOSED, EXPOSED_PCT, PEAK, SENDING, SENT, STEP
-from dpprof.vocabulary.formats import memory, milliseconds
-from dpprof.vocabulary.trainers import short_name
-
-NO_VERDICT = "No verdict"
-NOTHING_FINISHED = "No experiment finished."
-DISTURBED = "Only step times were measured, and they were disturbed."
-TOO_LITTLE = (
-    "Too little was measured to set trainers against each other: it takes peaks (passes=clean,memory) or "
-    f"{FEWEST_STEPS} timed steps."
-)
-NO_TWO_TRAINERS = "Nothing here was measured with two trainers under the same settings."
 
 
 def verdict(comparison: Comparison, foreseen: Comparison | None = None) -> list[Finding]:
@@ -34,14 +24,14 @@ def verdict(comparison: Comparison, foreseen: Comparison | None = None) -> list[
     measured = [cell for cell in unpaired.cells if not cell.is_estimate]
     found = _about_trainers(Comparison(comparison.name, measured or estimates))
     about_estimates = _known(*fits(comparison), estimated(comparison))
-    if not found and not about_estimates:
-        found = [Finding(NO_VERDICT, _why_none(unpaired))]
+    if not found and not about_estimates and not added(unpaired):
+        found = [Finding.of(_why_none(unpaired), steps=FEWEST_STEPS)]
     predicted = Comparison(comparison.name, estimates)
     advised = [*advise(predicted), *_known(waits(predicted))]
     if foreseen is not None:
         advised += [*advise(foreseen, is_of_larger=True), *_known(waits(foreseen))]
     found += _known(communications(comparison))
-    at = int(bool(found) and found[0].topic in (USE, NO_VERDICT))
+    at = int(bool(found) and found[0].kind.startswith(("use.", "none.")))
     found[at:at] = [*advised, *about_estimates]
     return found
 
@@ -60,46 +50,46 @@ def _about_trainers(comparison: Comparison) -> list[Finding]:
         rank(comparison, smallest, PEAK),
         savings(comparison),
         shortages(comparison),
-        *extras(comparison),
     )
 
 
 def _why_none(comparison: Comparison) -> str:
     if not any(cell.finished for cell in comparison.cells):
-        return NOTHING_FINISHED
+        return "none.finished"
     several = [place for place in comparison.places if sum(bool(cell.finished) for cell in place) > 1]
     if any(cell.is_disturbed for place in several for cell in place):
-        return DISTURBED
-    return TOO_LITTLE if several else NO_TWO_TRAINERS
+        return "none.calm"
+    return "none.compared" if several else "none.together"
+
+
+# By what is known: the predicted time, and what it adds to a measured step.
+_COMMUNICATION = {
+    (False, False): "communication",
+    (True, False): "communication.predicted",
+    (False, True): "communication.exposed",
+    (True, True): "communication.both",
+}
 
 
 def communications(comparison: Comparison) -> Finding | None:
     """Tell what ranks send in a step, with a point for each place with several ranks; None without any."""
-    sending = [
-        (place[0], [cell for cell in place if cell.finished and SENT in cell.figures])
-        for place in comparison.places
-    ]
-    points = [
-        f"{full_name(comparison, first)}: {', '.join(map(_sent, cells))}."
-        for first, cells in sending
-        if cells
-    ]
-    known = {name for _, cells in sending for cell in cells for name in cell.figures}
-    text = "What each rank sends to others in a step"
-    if SENDING in known:
-        text += ", and the time that this is predicted to take"
-    if EXPOSED in known:
-        text += ", and how much longer the step takes than alone"
-    return Finding("Communication", f"{text}:", points) if points else None
+    points, known = [], set()
+    for place in comparison.places:
+        cells = [cell for cell in place if cell.finished and SENT in cell.figures]
+        known |= {name for cell in cells for name in cell.figures}
+        if cells:
+            where = full_name(comparison, place[0])
+            points.append(said("communication.place", place=where, sent=list(map(_sent, cells))))
+    kind = _COMMUNICATION[SENDING in known, EXPOSED in known]
+    return Finding((said(kind),), tuple(points)) if points else None
 
 
-def _sent(cell: Cell) -> str:
+def _sent(cell: Cell) -> Said:
     """Tell what a rank sends: of an estimate with the predicted time, else with what it adds to the step."""
     figures = cell.figures
-    text = f"{memory(figures[SENT])} with {short_name(cell.trainer)}"
+    values = {"mib": figures[SENT], "trainer": cell.trainer}
     if SENDING in figures:
-        return f"{text} ({milliseconds(figures[SENDING])})"
+        return said("sent.predicted", ms=figures[SENDING], **values)
     if EXPOSED in figures and EXPOSED_PCT in figures:
-        exposed = milliseconds(figures[EXPOSED])
-        return f"{text} ({exposed} exposed, {figures[EXPOSED_PCT]:.0f} % of the step)"
-    return text
+        return said("sent.exposed", ms=figures[EXPOSED], pct=figures[EXPOSED_PCT], **values)
+    return said("sent", **values)

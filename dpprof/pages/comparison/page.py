@@ -13,7 +13,7 @@ from dpprof.pages import document as doc
 from dpprof.pages import html, svg
 from dpprof.pages.comparison.answers import answered
 from dpprof.pages.comparison.charts import growth_charts, memory_against_time
-from dpprof.pages.comparison.tables import measured_table, model_table, side_tables
+from dpprof.pages.comparison.tables import explained, measured_table, model_table, side_tables
 from dpprof.record.figures.names import PEAK
 from dpprof.vocabulary.colors import words
 
@@ -55,6 +55,7 @@ def page(data: ComparisonData) -> doc.Document:
         for model, places in models.items():
             parts += [*_legends([cell for place in places for cell in place]), model_table(comparison, model)]
         parts.append(doc.Sentence(_FIGURES, "note"))
+    parts += explained(comparison)
     others = [found for found in data.findings if found is not first]
     if others:
         parts += [doc.Heading("Findings"), *(part for found in others for part in doc.told(found))]

@@ -14,7 +14,7 @@ from dpprof.vocabulary.trainers import short_name
 _NOTE = (
     "Step time is the median of the clean pass, ± half its interquartile range; peak is the most memory "
     "that torch's allocator handed out within a step (on the CPU recorded apart from the timed steps). "
-    "Means are over finished experiments only. An estimate's step is predicted, with its range in brackets. "
+    "An estimate's step is predicted, with its range in brackets. "
     "x is the ratio to standard in the same cell. "
     "1 MiB = 2^20 bytes."
 )
@@ -31,6 +31,7 @@ def to_markdown(data: ComparisonData) -> str:
     parts += [Sentence(data.comparison.steps)] if data.comparison.steps else []
     parts += answered(data.comparison)
     parts += [cells] if (cells := tables.cell_table(data.comparison)).rows else []
+    parts += tables.explained(data.comparison)
     beside = tables.side_tables(data.comparison)
     parts += [part for part in beside if not (isinstance(part, Sentence) and part.tone == "note")]
     parts += _notes(data)
@@ -57,6 +58,7 @@ def view(data: ComparisonData) -> Document:
     found += [tables.counter_table(comparison, place) for place in comparison.places]
     found.append(tables.estimate_table(comparison, "Estimate and measurement"))
     parts += [table for table in found if table.rows]
+    parts += tables.explained(comparison)
     parts += [Points(said)] if (said := judgement(comparison)) else []
     parts += [*_legend(data), *_notes(data)]
     for failed in failed_runs(data.comparison):

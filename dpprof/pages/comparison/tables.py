@@ -7,10 +7,12 @@ from dpprof.config.flat import trainers_options
 from dpprof.findings.comparison import side_tables as beside
 from dpprof.findings.comparison.cell import Cell
 from dpprof.findings.comparison.comparison import Comparison
+from dpprof.findings.comparison.intervals import Ratio
 from dpprof.findings.comparison.models import Model, short_count
 from dpprof.findings.comparison.parts import DRAWN, color_of, length, parts
 from dpprof.findings.comparison.places import full_name
 from dpprof.findings.verdict.best import WORDS, mark
+from dpprof.findings.verdict.extra import added
 from dpprof.pages import document as doc
 from dpprof.record.figures.names import (
     COLUMNS,
@@ -37,6 +39,11 @@ FAILURES = {
     FailureKind.ERROR.value: "failed",
 }
 _CHECKED: dict[str, doc.Style] = {PASS: "good", CANNOT_TELL: "doubtful", FAIL: "bad"}
+_ADDED = (
+    "At the largest place where both finished. Parts need not add up: the largest are named. `x the step` is "
+    "the ratio of step times with its 95 % interval, which for one run each leaves out what differs between "
+    "runs. No time is added where the difference is not clear, or where runs were disturbed."
+)
 _NOTES = {
     "privacy": (
         "What all steps together spend, if every one takes each sample of the data set independently with "
@@ -126,6 +133,37 @@ def model_table(comparison: Comparison, model: Model) -> doc.Table:
     title = f"{model.heading}, {precisions.pop()}" if len(precisions) == 1 else model.heading
     name = "runs" if model == comparison.model(comparison.cells[0]) else ""
     return doc.table_of(cells, doc.with_content(columns, cells), title, name=name, groups=groups)
+
+
+def added_table(comparison: Comparison) -> doc.Table:
+    """Return what each DP trainer adds to standard training, and what that is made of."""
+    rows = added(comparison)
+    places = dict.fromkeys(full_name(comparison, row.cell) for row in rows)
+    columns: list[doc.ColumnOf] = [
+        ("trainer", str, lambda row: doc.TrainerName(row.cell.trainer)),
+        ("at", str, lambda row: full_name(comparison, row.cell) if len(places) > 1 else ""),
+        ("memory [MiB]", signed, lambda row: row.mib),
+        ("by category", str, lambda row: row.categories),
+        ("time [ms]", signed, lambda row: row.ms),
+        ("x the step", doc.figure, lambda row: _interval(row.ratio)),
+        ("by phase", str, lambda row: row.phases),
+        ("bytes moved [MiB]", signed, lambda row: row.moved_mib),
+        ("by phase", str, lambda row: row.moved_phases),
+        ("by operator class", str, lambda row: row.moved_classes),
+    ]
+    title = f"What each DP trainer adds to standard{', ' if len(places) == 1 else ''}"
+    title += next(iter(places)) if len(places) == 1 else ""
+    return doc.table_of(rows, doc.with_content(columns, rows), title, name="added")
+
+
+def explained(comparison: Comparison) -> list[doc.Part]:
+    """Return that table with what its figures mean; nothing if no DP trainer stands beside standard."""
+    table = added_table(comparison)
+    return [table, doc.Sentence(_ADDED, "note")] if table.rows else []
+
+
+def _interval(ratio: Ratio | None) -> str:
+    return "" if ratio is None else f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
 
 
 def _figure(comparison: Comparison, name: str) -> list[doc.ColumnOf]:

@@ -2,7 +2,6 @@
 
 import dataclasses
 
-from example_findings import told
 from example_results import comparison, result
 
 from dpprof.config.experiment import ExperimentConfig
@@ -12,6 +11,7 @@ from dpprof.findings.comparison.growth import lines
 from dpprof.findings.comparison.models import distinct_names, short_count
 from dpprof.pages.comparison.page import render
 from dpprof.pages.comparison.summary import to_markdown
+from dpprof.pages.comparison.tables import added_table
 from dpprof.record.figures.names import PEAK
 from dpprof.record.figures.results import Result
 
@@ -54,7 +54,7 @@ def test_one_setting_with_different_parameters_in_two_sources_is_two_models() ->
     for name in both:
         assert page.count(f"<h2>{name}, fp32</h2>") == 1
         assert f"| {name} " in tables
-    assert "at make (1,230,000 parameters), batch 4, sequence 512, new:" in told(found, "flat")
+    assert added_table(found).title.endswith(", make (1,230,000 parameters), batch 4, sequence 512, new")
 
 
 def test_a_count_that_grows_with_the_sequence_is_one_model_and_each_place_has_its_own() -> None:

@@ -30,7 +30,7 @@ def test_one_trainer_that_wins_everywhere_is_ranked_with_its_ratios_and_its_lead
     of = comparison(run(STANDARD, 0.1, 10), run(FLAT, 0.2, 40), run(GHOST, 0.15, 11), run(FAST, 0.3, 30))
     for topic, first, lead in (("Time", "1.50 x", "1.33 x"), ("Memory", "1.10 x", "2.73 x")):
         best, next_one = told(of, topic).split(". The next one ")
-        assert best.startswith("Of the DP trainers ghost ")
+        assert best.startswith("Of the DP trainers, ghost ")
         assert f"at {HERE}, {first} as " in best
         assert lead in next_one
 

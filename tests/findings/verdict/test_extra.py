@@ -2,14 +2,21 @@
 
 import dataclasses
 
-import pytest
-from example_findings import BUSY, FLAT, GHOST, HERE, STANDARD, run, steps, told
+from example_findings import BUSY, FLAT, GHOST, HERE, OOM, STANDARD, run, steps, told
 from example_results import MIB, comparison, result
 
 from dpprof.findings.verdict.extra import fold_backward, parts_of, saving
+from dpprof.pages.comparison.tables import added_table
+from dpprof.pages.document import Bar, bare, inlines
 from dpprof.record.figures.results import Result
 
 ZEROED = "call `zero_grad(set_to_none=True)`"
+
+
+def rows(*results: Result) -> list[list[str]]:
+    """What DP trainers add: the rows of the table."""
+    shown = added_table(comparison(*results)).rows
+    return [["".join(map(bare, inlines(cell))) for cell in row if not isinstance(cell, Bar)] for row in shown]
 
 
 def test_the_extra_bytes_and_milliseconds_come_by_part() -> None:
@@ -28,14 +35,18 @@ def test_the_extra_bytes_and_milliseconds_come_by_part() -> None:
         phase_ms={"forward": 30, "backward_norms": 120, "backward_weighted": 60, "noise": 31},
         moved=[("forward", "copy", 3), ("backward_norms", "matrix_product", 9), ("noise", "noise", 8)],
     )
-    against, memory, time, traffic = told(comparison(standard, private), "ghost").splitlines()
-    assert against == f"Against standard at {HERE}:"
-    assert memory.startswith("Memory: a peak of 50.0 MiB in backward against 20.0 MiB in backward:")
-    assert memory.endswith("+30.0 MiB, by per-sample gradients +40.0, activations -10.0.")
-    assert time.startswith("Time: 2.50 x the step (95 % interval 2.")
-    assert time.endswith(": +150.0 ms, by backward +120.0, noise +31.0.")
-    assert "20.0 MiB moved in a step, +12.0 MiB: by phase noise +8.0, backward +4.0;" in traffic
-    assert traffic.endswith("by operator class noise +8.0, matrix product +4.0.")
+    assert (
+        added_table(comparison(standard, private)).title == f"What each DP trainer adds to standard, {HERE}"
+    )
+    ((trainer, memory, categories, time, ratio, phases, *moved),) = rows(standard, private)
+    assert (trainer, memory, categories) == (
+        "ghost",
+        "+30.0",
+        "per-sample gradients +40.0, activations -10.0",
+    )
+    assert (time, phases) == ("+150.0", "backward +120.0, noise +31.0")
+    assert ratio.startswith("2.50 (2.50 to ")
+    assert moved == ["+12.0", "noise +8.0, backward +4.0", "noise +8.0, matrix product +4.0"]
 
 
 def test_small_times_and_sizes_are_told_with_their_digits() -> None:
@@ -43,23 +54,29 @@ def test_small_times_and_sizes_are_told_with_their_digits() -> None:
         run(STANDARD, 0.00001, 0.001, at_peak={"parameters": 0.001}),
         run(FLAT, 0.00004, 0.003, at_peak={"parameters": 0.001, "noise": 0.002}),
     ]
-    said = told(comparison(*cells), "flat")
-    assert "a peak of 3.1 KiB in backward against 1.0 KiB in backward: +0.002 MiB" in said
-    assert "+0.03 ms" in said
+    ((_, memory, _, time, *_),) = rows(*cells)
+    assert (memory, time) == ("+0.002", "+0.03")
 
 
 def test_a_difference_within_the_spread_has_no_parts_and_a_single_step_no_time() -> None:
-    said = told(comparison(run(STANDARD, steps(0.2, 0.1), 9), run(FLAT, steps(0.202, 0.1), 9)), "flat")
-    assert "no clear difference" in said
-    assert ", by " not in said
-    assert "Time" not in told(comparison(run(STANDARD, [0.1], 9), run(FLAT, [0.1], 20)), "flat")
+    alike = rows(run(STANDARD, steps(0.2, 0.1), 9), run(FLAT, steps(0.202, 0.1), 9))
+    assert [row[:2] for row in alike] == [["flat", "+0.0"]]
+    assert alike[0][2] == "1.01 (0.84 to 1.22)"
+    assert rows(run(STANDARD, [0.1], 9), run(FLAT, [0.1], 20)) == [["flat", "+11.0", "many small parts"]]
 
 
-@pytest.mark.parametrize(("trainer", "ratio"), [("flat", "2.00"), ("ghost", "1.50")])
-def test_where_runs_were_disturbed_the_ratio_of_times_has_no_interval(trainer: str, ratio: str) -> None:
-    of = comparison(run(STANDARD, 0.1, 10, **BUSY), run(FLAT, 0.2, 40), run(GHOST, 0.15, 11))
-    assert f"Time: {ratio} x the step, but runs were disturbed" in told(of, trainer)
-    assert "interval" not in told(of, trainer)
+def test_where_runs_were_disturbed_no_time_is_told() -> None:
+    found = rows(run(STANDARD, 0.1, 10, **BUSY), run(FLAT, 0.2, 40), run(GHOST, 0.15, 11))
+    assert found == [["flat", "+30.0", "many small parts"], ["ghost", "+1.0", "many small parts"]]
+
+
+def test_each_trainer_has_its_largest_place() -> None:
+    cells = [run(t, 0.1, 10 * b, batch_size=b) for b in (2, 4) for t in (STANDARD, FLAT)]
+    cells += [run(GHOST, 0.1, 30, batch_size=2), result(FLAT, batch_size=8, failure=OOM)]
+    assert [row[:2] for row in rows(*cells)] == [
+        ["flat", "tiny, batch 4, sequence 512"],
+        ["ghost", "tiny, batch 2, sequence 512"],
+    ]
 
 
 def test_the_largest_parts_are_named_and_what_they_leave_is_kept() -> None:
@@ -83,7 +100,7 @@ def with_savings(trainer: str, **saved: float) -> Result:
 
 def saved(**mib: float) -> str:
     (cell,) = comparison(with_savings(FLAT, **mib)).cells
-    return saving(cell)
+    return "; ".join(map(str, saving(cell)))
 
 
 def test_each_saving_has_its_bytes() -> None:
@@ -100,7 +117,7 @@ def test_a_saving_of_next_to_nothing_is_left_out_and_what_only_both_save_is_kept
     assert saved(outputs=15.5, gradients=0.01, all=15.5).count("MiB") == 1
     assert saved(outputs=0.0, gradients=0.01, all=0.01) == ""
     assert saved(outputs=0.0, gradients=0.0, all=3.0).count("nothing by itself") == 2
-    assert saved(outputs=1.0, gradients=0.0, all=3.0).endswith("; both: -3.0 MiB.")
+    assert saved(outputs=1.0, gradients=0.0, all=3.0).endswith("; both: -3.0 MiB")
 
 
 def test_a_lean_loop_has_none_and_never_shares_a_cell_with_the_documented_one() -> None:

@@ -111,11 +111,15 @@ def test_the_verdict_comes_first_with_its_points_as_a_list() -> None:
     text = markdown(found)
     name, first, *rest = text.split("\n\n")
     assert name == "# s"
-    assert first.startswith("**flat.** Against standard at tiny")
+    assert first == "**Warning.** These runs differ in torch (1, 2): their figures may not be comparable."
     assert description(compute(found)) == text.removeprefix("# s\n\n")
     assert any(part.startswith("Steps follow the documented training loop") for part in rest)
-    assert "\n\n- Memory: a peak of 20.0 MiB" in text
-    assert "**Warning.** These runs differ in torch (1, 2)" in text
+    savings = result(step_s=0.1, peak_mib=10)
+    assert savings.record is not None
+    savings.record.memory.saved = {"outputs": 2 * MIB}
+    name, first, points, *_ = markdown(comparison(savings)).split("\n\n")
+    assert first.startswith("**Savings.** The documented loop keeps memory")
+    assert points.startswith("- standard at tiny, batch 4, sequence 512: ")
 
 
 def test_disturbed_step_times_and_ratios_are_marked() -> None:

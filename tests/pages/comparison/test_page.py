@@ -208,10 +208,11 @@ def test_the_page_opens_with_whom_to_train_with_and_the_answers() -> None:
 
 
 def test_the_answer_is_the_finding_that_says_the_most() -> None:
-    memory, use = Finding("Memory", "A needs 1.5 MiB at x."), Finding("Use", "Train with A.")
+    memory = Finding.of("memory.first", trainer=FLAT, where="at x", lead=[1.5])
+    use = Finding.of("use.both", subject="x", trainer=FLAT, where="at x")
     assert opening([memory]) == memory
     assert opening([memory, use]) == use
-    assert opening([Finding("Savings", "Write this.")]) is None
+    assert opening([Finding.of("savings")]) is None
     assert opening([]) is None
 
 

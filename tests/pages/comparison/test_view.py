@@ -71,7 +71,7 @@ def test_an_estimate_has_its_time_and_says_whether_it_fits() -> None:
     assert any(re.search(r"needs .* fits$", cell) for cell in row(text, "ghost"))
 
 
-def test_what_explains_comes_before_the_tables_and_the_advice_last() -> None:
+def test_the_advice_comes_last() -> None:
     data = compute(
         comparison(*(run(t, 0.1 * (1 + i), 100.0 + i) for i, t in enumerate([STANDARD, FLAT, GHOST])))
     )
@@ -81,8 +81,8 @@ def test_what_explains_comes_before_the_tables_and_the_advice_last() -> None:
     text = printed(console)
     order = [
         "Steps follow",
-        "flat. Against",
         "peak memory [MiB]",
+        "What each DP trainer adds to standard",
         "flat is DPSGDTrainer",
         "Memory.",
         "Use. For",
