@@ -94,17 +94,12 @@ ADDITIONS = {
     ],
     "finding": [
         Edit(
-            "findings/verdict/added.py",
-            "",
-            "from dpprof.findings.verdict.finding import Finding\n\n\n"
-            "def counted(comparison):\n"
-            '    return Finding("Added", f"{len(comparison.cells)} cells were found.")\n',
-        ),
-        Edit(
             "findings/verdict/verdict.py",
             "    return _known(\n        choose(comparison, fastest, best_at_each(calm, smallest_at)),\n",
-            "        __import__('dpprof.findings.verdict.added', fromlist='_').counted(comparison),\n",
+            '        Finding.of("added", number=len(comparison.cells)),\n',
         ),
+        Edit("findings/sentences.toml", "[topics]\n", 'added = "Added"\n'),
+        Edit("findings/sentences.toml", "[sentences]\n", '"added" = "{number} cells were found."\n'),
     ],
 }
 

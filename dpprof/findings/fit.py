@@ -8,7 +8,6 @@ from typing import Any
 from dpprof.config.entry_points import WORLD_SIZE, FitConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.findings.closeness import (
-    FASTEST_ELSEWHERE,
     PREDICTED_DOUBT,
     all_known,
     elsewhere,
@@ -16,21 +15,21 @@ from dpprof.findings.closeness import (
 )
 from dpprof.findings.comparison.models import distinct_names, identity
 from dpprof.findings.launch_bound import PredictedStep, launch_bound
+from dpprof.findings.sentences import say
 from dpprof.findings.verdict.finding import Finding
 from dpprof.record.figures.capacity import capacity_bytes, round_batch
 from dpprof.record.figures.cost import StepCost
 from dpprof.record.figures.ledger import UNTRACKED
 from dpprof.record.figures.names import TOKENS
 from dpprof.record.figures.results import FINISHED, Result, describe, device_name
-from dpprof.vocabulary.formats import fixed, joined
+from dpprof.vocabulary.formats import fixed
 from dpprof.vocabulary.grouping import grouped
 from dpprof.vocabulary.parallel import NONE
 from dpprof.vocabulary.precision import precision_in_words
-from dpprof.vocabulary.trainers import short_name, trainer_info
+from dpprof.vocabulary.trainers import trainer_info
 from dpprof.vocabulary.units import GIB, MIB, ms
 
 _NOT_SEARCHED = "not searched"
-_EACH = "each at its own largest batch"
 SIZES = {"batch_size": "batch", "seq_len": "sequence", WORLD_SIZE: "ranks"}
 
 
@@ -180,27 +179,24 @@ def answer_of(config: ExperimentConfig, fit: FitConfig, found: Sequence[dict[str
     """Say what the table's sizes are, and of which training."""
     open_ones = [row["is_at_least"] for row in found if not row["failure"]]
     headroom = f" with {fit.headroom} of its memory free" if fit.usable < 1 else ""
-    device = f"{device_name(config)}{headroom}"
-    checkpointed = ", with activation checkpointing" if config.activation_checkpointing else ""
-    optimizer = f"The optimizer is {config.optimizer}{checkpointed}."
-    if fit.along == WORLD_SIZE:
-        return (
-            f"The fewest ranks whose training step fits {device}, one on each device, the model in shards; "
-            f"with one fewer it does not. {optimizer}"
-        )
-    ranks = "" if config.world_size == 1 else f" on each of {config.world_size} ranks"
-    larger = "" if open_ones and all(open_ones) else "; the next larger one does not"
-    return (
-        f"The largest {size_name(config, fit)} whose training step fits {device}{ranks}{larger}. {optimizer}"
+    kind = "fit.largest_tried" if open_ones and all(open_ones) else "fit.largest"
+    largest = say(
+        "fit.fewest_ranks" if fit.along == WORLD_SIZE else kind,
+        size=size_name(config, fit),
+        device=f"{device_name(config)}{headroom}",
+        ranks="" if config.world_size == 1 else f" on each of {config.world_size} ranks",
     )
+    is_checkpointed = config.activation_checkpointing
+    kind = "fit.optimizer_checkpointed" if is_checkpointed else "fit.optimizer"
+    return f"{largest} {say(kind, optimizer=config.optimizer)}"
 
 
 def limit_in_words(config: ExperimentConfig, fit: FitConfig) -> str:
     """Say how much memory a size may need, `37.43 GiB: A100-40GB (39.4 GiB) less 5%`. A device is given."""
     capacity = capacity_bytes(config)
     assert capacity is not None, "checked before"
-    less = f" less {fit.headroom}" if fit.usable < 1 else ""
-    return f"{gib_words(capacity * fit.usable / GIB)} GiB: {device_name(config)}{less}"
+    values = {"gib": gib_words(capacity * fit.usable / GIB), "device": device_name(config)}
+    return say("fit.limit_less" if fit.usable < 1 else "fit.limit", headroom=fit.headroom, **values)
 
 
 def precision_of(row: dict[str, Any]) -> str:
@@ -216,15 +212,13 @@ def first_choices(found: Sequence[dict[str, Any]]) -> Iterator[str]:
         close = too_close(rows, lambda row: float(row["ms_per_sample"]))
         best = min(close, key=lambda row: elsewhere(row["trainer"]))
         where = f" ({model}, {precision}, sequence {seq_len:,})" if len(places) > 1 else ""
-        text = f"Start with {short_name(best['trainer'])}{where}: "
+        trainers = [row["trainer"] for row in close]
+        of = {"trainer": best["trainer"], "where": where, "trainers": trainers, "number": len(rows)}
         if len(close) > 1:
-            names = joined([short_name(row["trainer"]) for row in close])
-            fastest = f", and it {FASTEST_ELSEWHERE}" * all_known(row["trainer"] for row in close)
-            doubt = f"within {100 * PREDICTED_DOUBT:.0f} %, too close to call"
-            yield f"{text}the predicted times of {names} for a sample, {_EACH}, are {doubt}{fastest}."
+            kind = "fit.start_close_known" if all_known(trainers) else "fit.start_close"
+            yield say(kind, pct=100 * PREDICTED_DOUBT, **of)
         elif len(rows) > 1:
-            fastest = f"it is the fastest of {len(rows)} private trainers"
-            yield f"{text}by predicted time for a sample, {_EACH}, {fastest}."
+            yield say("fit.start", **of)
 
 
 def waits(answers: Sequence[Answer]) -> Finding | None:
@@ -238,46 +232,24 @@ def waits(answers: Sequence[Answer]) -> Finding | None:
 
 def explained(config: ExperimentConfig, fit: FitConfig, found: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Explain the table, a sentence or two at a time."""
-    headroom = "The headroom is" if fit.usable < 1 else "No headroom is left"
-    yield f"Estimated on fake tensors. {headroom} for other processes, and what an estimate does not include."
-    if has(found, "without_headroom"):
-        yield "`without headroom` is the largest batch in all of the memory: predicted, not estimated."
-    if any(row["is_at_least"] for row in found if not row["failure"]):
-        yield (
-            f"Where it says `or more`, the search stopped at a {size_name(config, fit)} that fits; larger "
-            "ones were not tried, or there was no time for them (`timeout_s`)."
-        )
-    tail = config.estimating.poisson_tail
-    if config.poisson_sampling:
-        yield (
-            f"Batches are Poisson-sampled: each estimate takes one that at most {tail:g} of the steps exceed."
-        )
-    elif fit.along == "batch_size":
-        yield (
-            "`expected batch` is for Poisson-sampled batches that are not split: with that many samples on "
-            f"average, at most {tail:g} of the steps exceed the largest batch."
-        )
-    if any(row.get("round_batch_size") not in (None, row[found_name(fit)] or 0) for row in found):
-        yield "Train with the size in brackets: it is round, and kernels are made for such sizes."
-    if fit.logical_batch:
-        yield (
-            f"`steps for {fit.logical_batch:,}` is the number of physical steps in one logical batch; the "
-            "memory includes what gradient accumulation needs."
-        )
-    if has(found, "ms_per_sample"):
-        yield (
-            "Times are predicted from measured times of operators, with the least and the most that they may "
-            "be; no step was measured."
-        )
-    elif fit.along == "batch_size" and any(row[found_name(fit)] for row in found):
-        yield (
-            "No time is predicted without a table of times: name a GPU as target, or take the table that "
-            "`dpprof calibrate` measures."
-        )
-    if fit.verify:
-        yield "The measured columns come from three steps each, in fresh processes."
-    if has(found, "doubt_gib"):
-        yield (
-            "What an estimate cannot follow is in doubt, and counts as needed: each answer fits even with "
-            "that, and a larger one may fit too."
-        )
+    tail, name = config.estimating.poisson_tail, found_name(fit)
+    is_open = any(row["is_at_least"] for row in found if not row["failure"])
+    is_rounded = any(row.get("round_batch_size") not in (None, row[name] or 0) for row in found)
+    of_batches = fit.along == "batch_size"
+    is_timed = has(found, "ms_per_sample")
+    is_untimed = of_batches and not is_timed and any(row[name] for row in found)
+    yield say("fit.headroom" if fit.usable < 1 else "fit.no_headroom")
+    for kind, is_said in (
+        ("fit.without_headroom", has(found, "without_headroom")),
+        ("fit.or_more", is_open),
+        ("fit.poisson", config.poisson_sampling),
+        ("fit.expected_batch", of_batches and not config.poisson_sampling),
+        ("fit.round", is_rounded),
+        ("fit.logical", bool(fit.logical_batch)),
+        ("fit.times", is_timed),
+        ("fit.no_times", is_untimed),
+        ("fit.measured", fit.verify),
+        ("fit.doubts", has(found, "doubt_gib")),
+    ):
+        if is_said:
+            yield say(kind, size=size_name(config, fit), tail=tail, batch=fit.logical_batch)

@@ -38,7 +38,7 @@ def test_a_sweep_is_compared_on_the_terminal_and_as_a_page(swept: Path, tmp_path
     page = tmp_path / "page.html"
     ended = fine(run_dpprof(swept, "compare", SWEEP, "--output", str(page)))
     assert "Memory. Of the DP trainers" in ended.stdout
-    assert "  - Traffic: " in ended.stdout
+    assert "What each DP trainer adds to standard" in ended.stdout
     rows = re.findall(r"^(standard|flat|ghost|fast) +[\d.,]+ ± ", ended.stdout, flags=re.MULTILINE)
     assert rows == ["standard", "flat", "ghost", "fast"]
     assert "flat is DPSGDTrainer" in ended.stdout

@@ -7,6 +7,7 @@ from dpprof.findings.comparison.cell import Cell
 from dpprof.findings.comparison.comparison import Comparison
 from dpprof.findings.comparison.places import first_names, full_name
 from dpprof.findings.comparison.run import Run
+from dpprof.findings.sentences import say
 from dpprof.record.figures.ledger import ledger_doubt
 from dpprof.record.figures.names import UNEXPLAINED
 from dpprof.record.figures.verdicts import CANNOT_TELL, FAIL
@@ -45,25 +46,25 @@ def doubts(comparison: Comparison) -> list[str]:
 
 def _gradient_checks(comparison: Comparison) -> Iterator[str]:
     """Yield checks that failed or cannot tell, grouped by reason."""
-    for word, said in ((FAIL, "failed"), (CANNOT_TELL, "could not tell")):
+    for word, kind in ((FAIL, "doubt.check_failed"), (CANNOT_TELL, "doubt.check_open")):
         runs = [run for run in comparison.runs if run.gradient_check == word]
         for reason in dict.fromkeys(run.gradient_check_reason for run in runs):
             names = [run.name for run in runs if run.gradient_check_reason == reason]
-            in_runs = f"in {len(names)} of {len(comparison.runs)} runs ({_listed(names)})"
-            yield f"The gradient check {said} {in_runs}: {reason}."
+            number, total = len(names), len(comparison.runs)
+            yield say(kind, number=number, total=total, names=_listed(names), reason=reason)
 
 
 def _nonfinite(comparison: Comparison) -> Iterator[str]:
     for run in comparison.runs:
         if run.nonfinite_losses:
-            yield f"{run.name}: {run.nonfinite_losses}. Its steps do not train the model."
+            yield say("doubt.losses", run=run.name, losses=run.nonfinite_losses)
 
 
 def _privacy(comparison: Comparison) -> Iterator[str]:
     """Yield what weakens a guarantee or leaves a run without one, each sentence once."""
     found = [run.privacy for cell in comparison.cells for run in cell.finished if run.privacy is not None]
     for note, count in Counter(note for privacy in found for note in privacy.notes).items():
-        yield f"Privacy: {note} ({count} of {len(found)} runs)."
+        yield say("doubt.privacy", note=note, number=count, total=len(found))
 
 
 def _differences(comparison: Comparison) -> Iterator[str]:
@@ -72,25 +73,18 @@ def _differences(comparison: Comparison) -> Iterator[str]:
     for name, different in told.items():
         values = sorted(different)
         if len(values) > 1:
-            only = f"compare only rows with the same {name}"
-            yield f"These runs differ in {name} ({', '.join(values)}): {only}."
+            yield say("doubt.settings", what=name, values=", ".join(values))
     for cell in comparison.cells:
         if len(types := {run.weights_dtype for run in cell.representative} - {""}) > 1:
-            yield (
-                f"The weights of {cell.runs[0].name} are not of one type in all its runs "
-                f"({', '.join(sorted(types))}): the medians of these runs are those of no model."
-            )
+            yield say("doubt.weights", run=cell.runs[0].name, values=", ".join(sorted(types)))
     measured = [cell for cell in comparison.cells if not cell.is_estimate]
     for shown, values in _differing(measured).items():
-        yield f"These runs differ in {shown} ({', '.join(values)}): their figures may not be comparable."
+        yield say("doubt.machines", what=shown, values=", ".join(values))
     mixed = [(cell.runs[0].name, found) for cell in measured if (found := _differing([cell]))]
     if mixed:
         shown = ", ".join(dict.fromkeys(one for _, found in mixed for one in found))
-        yield (
-            f"{len(mixed)} of {len(measured)} experiments have runs that differ in {shown} "
-            f"({_listed([name for name, _ in mixed])}): the medians of these runs are those of no machine. "
-            "Measure them on machines that are alike."
-        )
+        number, total, names = len(mixed), len(measured), _listed([name for name, _ in mixed])
+        yield say("doubt.mixed_machines", number=number, total=total, what=shown, names=names)
 
 
 def _differing(cells: list[Cell]) -> dict[str, list[str]]:
@@ -108,17 +102,14 @@ def _other_algorithms(comparison: Comparison) -> Iterator[str]:
             by_clipping = f" with clipping={clipping}" if clipping in OTHER_ALGORITHMS else ""
             found[f"{short_name(cell.trainer)}{by_clipping}"] = cell.algorithm
     for named, what in found.items():
-        yield (
-            f"{named} is another algorithm than DP-SGD with flat clipping: {what}. Its costs compare with "
-            "the others'; the model that it trains is another one. It is not recommended beside them."
-        )
+        yield say("doubt.algorithm", trainer=named, what=what)
 
 
 def _ledgers(comparison: Comparison) -> Iterator[str]:
     for cell in comparison.cells:
         doubt = ledger_doubt(cell.figures.get(UNEXPLAINED))
         if doubt:
-            yield f"{cell.runs[0].name}: {doubt}."
+            yield say("doubt.ledger", run=cell.runs[0].name, doubt=doubt)
 
 
 def _disturbed(comparison: Comparison) -> Iterator[str]:
@@ -127,17 +118,10 @@ def _disturbed(comparison: Comparison) -> Iterator[str]:
     left_out = [run for cell, run in finished if cell.calm and run.disturbances]
     total = len(finished)
     if runs:
-        yield (
-            f"Disturbed while timed: {len(runs)} of {total} runs ({_with_reasons(runs)}), so no trainer is "
-            f"called fastest and no ratio of step times has an interval {_where(comparison)}. Repeat these "
-            "runs when the machine is quiet or, to compare over time, measure with --repeats 3 --passes "
-            "clean,pace,memory."
-        )
+        of = {"number": len(runs), "runs": _with_reasons(runs), "where": _where(comparison)}
+        yield say("doubt.disturbed", total=total, **of)
     if left_out:
-        yield (
-            f"Left out: {len(left_out)} of {total} runs, disturbed while timed ({_with_reasons(left_out)}); "
-            "the same experiments have undisturbed runs too."
-        )
+        yield say("doubt.left_out", number=len(left_out), total=total, runs=_with_reasons(left_out))
 
 
 def _with_reasons(runs: list[Run]) -> str:
@@ -156,9 +140,10 @@ def _told_by_runs(comparison: Comparison) -> Iterator[str]:
     """Yield skipped passes, then warnings, each once."""
     runs = comparison.runs
     for (name, why), count in Counter(item for run in runs for item in run.skipped_passes.items()).items():
-        yield f"No {name} in {count} of {len(runs)} runs: {why}."
+        yield say("doubt.skipped", name=name, number=count, total=len(runs), why=why)
     for text, count in Counter(text for run in runs for text in dict.fromkeys(run.warnings)).items():
-        yield f"{text[0].upper()}{text[1:]} ({count} of {len(runs)} runs)."
+        text = f"{text[0].upper()}{text[1:]}"
+        yield say("doubt.warned", text=text, number=count, total=len(runs))
 
 
 def _listed(names: list[str]) -> str:

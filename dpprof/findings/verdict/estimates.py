@@ -149,9 +149,9 @@ def _fit(cells: list[Cell]) -> list[Said]:
     if len(lacking) == len(cells):
         return []
     if not lacking and not unclear:
-        return [said("fit.all")]
-    found = [said("fit.not" if lacking[1:] else "fit.not_one", trainers=lacking)] if lacking else []
-    return [*found, *([said("fit.unclear", trainers=unclear)] if unclear else [])]
+        return [said("fitting.all")]
+    found = [said("fitting.not" if lacking[1:] else "fitting.not_one", trainers=lacking)] if lacking else []
+    return [*found, *([said("fitting.unclear", trainers=unclear)] if unclear else [])]
 
 
 def _growth(comparison: Comparison, place: list[Cell], places: list[list[Cell]]) -> list[Said]:
