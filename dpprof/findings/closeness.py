@@ -12,8 +12,6 @@ T = TypeVar("T")
 # Relative differences below which times do not tell which step is faster. Measured ones vary, and are scaled
 # to other batches.
 MEASURED_DOUBT, PREDICTED_DOUBT = 0.1, 0.2
-# What is said of a trainer that `all_known` lets rank.
-FASTEST_ELSEWHERE = "was the fastest of them where all were measured (on a CPU)"
 
 
 def doubt_of(basis: str) -> float:

@@ -5,28 +5,26 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dpprof.config.budget import weaknesses
-from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import to_flat
-from dpprof.findings.closeness import FASTEST_ELSEWHERE, all_known, doubt_of
+from dpprof.findings.closeness import all_known, doubt_of
 from dpprof.findings.launch_bound import PredictedStep, launch_bound
 from dpprof.findings.plan.data import TAIL, PlanData, TrainingOption
-from dpprof.findings.sentences import said
+from dpprof.findings.sentences import said, say
 from dpprof.findings.verdict.finding import Finding
 from dpprof.privacy.guarantee import RDP
 from dpprof.record.figures.capacity import device_of, round_batch
 from dpprof.record.figures.privacy import rounded_up
 from dpprof.record.figures.results import device_name
 from dpprof.record.figures.step import MEASURED, PREDICTED, UNKNOWN, TimeRange
-from dpprof.vocabulary.formats import joined, listed, number
+from dpprof.vocabulary.formats import listed, number
 from dpprof.vocabulary.precision import precision_in_words
 from dpprof.vocabulary.trainers import short_name
 from dpprof.vocabulary.units import GIB
 
-_BASES = {
-    MEASURED: "from measured steps, scaled by what the ledger says grows with the batch",
-    PREDICTED: "predicted from measured times of operators{}: a range",
-    UNKNOWN: "not known: no step was measured, and no table of times is given. Name a GPU as target, or take "
-    "the table that `dpprof calibrate` measures",
+_ON_TIME = {
+    MEASURED: "plan.on_time_measured",
+    PREDICTED: "plan.on_time_predicted",
+    UNKNOWN: "plan.on_time_unknown",
 }
 
 
@@ -34,82 +32,72 @@ def question(plan: PlanData) -> str:
     """Describe the budget, the model and the devices."""
     asked, config = plan.asked, plan.config
     precision = precision_in_words(config.precision, plan.weights_dtype)
-    precision += "," if "," in precision else ""
-    devices = f"{asked.num_devices} x " if asked.num_devices > 1 else ""
-    return (
-        f"Epsilon {asked.target_epsilon:g} at delta {plan.delta:g} for {asked.dataset_size:,} samples; "
-        f"{config.model_title} with sequences of {config.seq_len:,} in {precision} on "
-        f"{devices}{device_name(config)}."
+    return say(
+        "plan.question",
+        epsilon=asked.target_epsilon,
+        delta=plan.delta,
+        samples=asked.dataset_size,
+        model=config.model_title,
+        seq_len=config.seq_len,
+        precision=f"{precision}," if "," in precision else precision,
+        devices=f"{asked.num_devices} x " * (asked.num_devices > 1) + device_name(config),
     )
 
 
 def reason(plan: PlanData) -> str:
     """Explain why the row is recommended, or why none is."""
     one = plan.recommended
-    if one is None:
-        if plan.options:
-            return f"No time is known.{_next_best(plan)}"
-        if all(each.failure for each in plan.fitted):
-            return "No trainer's step could be estimated."
-        return "No trainer's step fits, however small its batch."
-    trainers = {option.trainer for option in plan.comparable if option.noise == one.noise}
-    text = f"{short_name(one.trainer)} with a logical batch of {one.noise.logical_batch:,}"
+    if one is not None:
+        batch = one.noise.logical_batch
+        larger = _why_not_larger(plan, one)
+        return say("plan.first", trainer=one.trainer, batch=batch, why=_why(plan, one), larger=larger)
+    if plan.options:
+        return " ".join([say("plan.no_time"), *_next_best(plan)])
+    return say("plan.no_estimate" if all(each.failure for each in plan.fitted) else "plan.none_fits")
+
+
+def _why(plan: PlanData, one: TrainingOption) -> str:
+    """Say that it is the fastest at its batch, or too close to call; empty for a single trainer."""
     if plan.close:
-        text += f": {_too_close(plan.close)}"
-    elif len(trainers) > 1:
-        fastest = "the fastest" if one.basis == MEASURED else "by its predicted time the fastest"
-        text += f": {fastest} of {len(trainers)} trainers at that batch"
-    return f"{text}{_why_not_larger(plan, one)}."
+        return _too_close(plan.close)
+    trainers = {option.trainer for option in plan.comparable if option.noise == one.noise}
+    kind = "plan.fastest_measured" if one.basis == MEASURED else "plan.fastest_predicted"
+    return say(kind, number=len(trainers)) if len(trainers) > 1 else ""
 
 
-def _next_best(plan: PlanData) -> str:
+def _next_best(plan: PlanData) -> Iterator[str]:
     one = plan.next_best
-    if one is None:
-        return ""
-    trainer, batch = short_name(one.trainer), one.noise.logical_batch
-    fastest = f", and {trainer} {FASTEST_ELSEWHERE}" * all_known(each.trainer for each in plan.comparable)
-    return (
-        f" Next best is {trainer} with a logical batch of {batch:,}: of the batches that make at least "
-        f"{plan.enough_steps:,} steps, this one has the least noise in the mean gradient{fastest}. Measure "
-        f"it with `dpprof profile --plan FOLDER --trainer {trainer} --logical-batch {batch}`, and the other "
-        "trainers likewise: the next plan takes its times from these runs."
-    )
+    if one is not None:
+        is_known = all_known(each.trainer for each in plan.comparable)
+        fastest = say("plan.next_fastest", trainer=one.trainer) if is_known else ""
+        values = {"batch": one.noise.logical_batch, "steps": plan.enough_steps, "fastest": fastest}
+        yield say("plan.next", trainer=one.trainer, **values)
 
 
 def _why_not_larger(plan: PlanData, one: TrainingOption) -> str:
     larger = [o for o in plan.front if o.noise.logical_batch > one.noise.logical_batch]
-    if larger and all(o.noise.steps < plan.enough_steps for o in larger):
-        return ", and a larger batch makes too few steps"
     if larger:
-        return ", and a larger batch costs more than its lower noise is worth"
-    if len(plan.noises) > 1:
-        return f", and of the {len(plan.noises)} logical batches it has the least noise in the mean gradient"
-    return ""
+        are_short = all(o.noise.steps < plan.enough_steps for o in larger)
+        return say("plan.too_few_steps" if are_short else "plan.not_worth_it")
+    return say("plan.least_noise", number=len(plan.noises)) if len(plan.noises) > 1 else ""
 
 
 def _too_close(close: Sequence[TrainingOption]) -> str:
     """Explain that it is too close to call, and why the first is recommended."""
     one, *others = close
-    text = f"too close to call, as the {one.basis} times of {_names(close)} at that batch are within "
-    text += f"{100 * doubt_of(one.basis):.0f} %"
-    why = []
+    decides = []
     if one.basis != MEASURED and all_known(each.trainer for each in close):
-        why.append(FASTEST_ELSEWHERE)
+        decides.append(said("plan.fastest_elsewhere"))
     if not any(other.is_at_least or other.largest > one.largest for other in others):
-        why.append("needs no more memory than the others")
-    return f"{text}; {short_name(one.trainer)} {joined(why)}" if why else text
-
-
-def _what_decides(close: Sequence[TrainingOption], config: ExperimentConfig) -> str:
-    return (
-        f"To decide between {_names(close)}, measure each of them on {device_name(config)}: `dpprof profile "
-        f"--plan FOLDER --accumulation-steps 1 --trainer {short_name(close[0].trainer)}`, with this plan's "
-        "folder, and so on. The next plan takes its times from these runs."
+        decides.append(said("plan.least_memory"))
+    return say(
+        "plan.close_decided" if decides else "plan.close",
+        basis=one.basis,
+        trainers=[each.trainer for each in close],
+        pct=100 * doubt_of(one.basis),
+        trainer=one.trainer,
+        decides=decides,
     )
-
-
-def _names(close: Sequence[TrainingOption]) -> str:
-    return joined([short_name(one.trainer) for one in close])
 
 
 def summary(plan: PlanData) -> str:
@@ -117,26 +105,26 @@ def summary(plan: PlanData) -> str:
     one = plan.recommended
     if one is None:
         return ""
-    text = (
-        f"Noise multiplier {rounded_up(one.noise.guarantee.noise_multiplier)}, sample rate "
-        f"{one.noise.sample_rate:.4g}, {one.noise.steps:,} steps. In each step a device takes "
-        f"{number(one.num_physical)} physical batches on average, at most {one.most_physical:,}, each of up "
-        f"to {one.physical_batch:,} samples"
+    peak = plan.peak_bytes
+    return say(
+        "plan.recommended",
+        noise=rounded_up(one.noise.guarantee.noise_multiplier),
+        rate=one.noise.sample_rate,
+        steps=one.noise.steps,
+        physical=one.num_physical,
+        most=one.most_physical,
+        samples=one.physical_batch,
+        peak="" if peak is None else said("plan.peak", gib=peak / GIB),
+        hours=span(one.hours),
+        devices=said("plan.devices", number=one.num_devices) if one.num_devices > 1 else "",
+        cost="" if one.cost is None else said("plan.cost", cost=span(one.cost)),
     )
-    if plan.peak_bytes is not None:
-        text += f", with {number(plan.peak_bytes / GIB)} GiB at the peak"
-    text += f". {span(one.hours)} hours"
-    if one.num_devices > 1:
-        text += f" on {one.num_devices} devices"
-    if one.cost is not None:
-        text += f", at a cost of {span(one.cost)}"
-    return f"{text}."
 
 
 def weak_privacy(plan: PlanData) -> list[str]:
     """List weaknesses of the privacy that the budget allows."""
     found = weaknesses(plan.asked.target_epsilon, plan.delta, plan.asked.dataset_size)
-    return [f"Weak privacy: {weakness}." for weakness in found]
+    return [say("plan.weak", weakness=weakness) for weakness in found]
 
 
 def caveats(plan: PlanData) -> list[str]:
@@ -144,41 +132,33 @@ def caveats(plan: PlanData) -> list[str]:
     found = list(_of_recommended(plan, plan.recommended)) if plan.recommended is not None else []
     for noise in plan.noises:
         if noise.guarantee.note:
-            found.append(f"At {noise.logical_batch:,}: {noise.guarantee.note}.")
-    found += [f"{short_name(name)} is left out: {why}." for name, why in plan.left_out.items()]
-    found += [f"{short_name(f.config.trainer)}: {f.failure}" for f in plan.fitted if f.failure]
+            found.append(say("plan.note", batch=noise.logical_batch, note=noise.guarantee.note))
+    found += [say("plan.left_out", trainer=name, why=why) for name, why in plan.left_out.items()]
+    found += [say("plan.failed", trainer=f.config.trainer, why=f.failure) for f in plan.fitted if f.failure]
     if unlike := [name for one in plan.fitted for name in one.unlike]:
-        found.append(f"Measured steps of weights of another type do not count: {listed(unlike)}.")
+        found.append(say("plan.unlike", names=listed(unlike)))
     return found
 
 
 def _of_recommended(plan: PlanData, one: TrainingOption) -> Iterator[str]:
     asked = plan.asked
     if one.noise.steps < asked.min_steps:
-        yield f"No logical batch makes {asked.min_steps:,} steps, as min_steps asks for."
+        yield say("plan.short", steps=asked.min_steps)
     if plan.close:
-        yield _what_decides(plan.close, plan.config)
-    yield (
-        f"It makes {one.noise.steps:,} steps. If your model needs more of them to learn, take a "
-        "smaller logical batch or more epochs: this plan knows privacy and cost, not accuracy."
-    )
-    if plan.is_largest and asked.is_long(2 * one.noise.logical_batch):
-        yield "It is the largest batch weighed: a larger one may be better still."
+        trainers = [each.trainer for each in plan.close]
+        yield say("plan.decide", trainers=trainers, device=device_name(plan.config), trainer=trainers[0])
+    yield say("plan.steps", steps=one.noise.steps)
+    twice = 2 * one.noise.logical_batch
+    if plan.is_largest and asked.is_long(twice):
+        yield say("plan.largest")
     elif plan.is_largest:
-        yield (
-            f"No larger batch was weighed: {2 * one.noise.logical_batch:,} would make fewer than "
-            f"{asked.min_steps:,} steps (min_steps)."
-        )
+        yield say("plan.no_larger", batch=twice, steps=asked.min_steps)
     measured = next(f.measured for f in plan.fitted if f.config.trainer == one.trainer)
     if measured is not None and one.largest > (most := measured.told[1]):
-        yield (
-            f"Measured steps tell of physical batches up to {most:,}, twice the largest of them; the "
-            f"device holds {at_least(one.largest, one.is_at_least)}. Measure larger ones to know whether "
-            "they are faster."
-        )
+        yield say("plan.measured_up_to", most=most, holds=at_least(one.largest, one.is_at_least))
     others = {short_name(o.trainer) for o in plan.options if o.basis != one.basis}
     if others:
-        yield f"Not compared, as nothing was measured with them: {', '.join(sorted(others))}."
+        yield say("plan.unmeasured", names=", ".join(sorted(others)))
 
 
 def waits(plan: PlanData) -> Finding | None:
@@ -197,21 +177,13 @@ def waits(plan: PlanData) -> Finding | None:
 def rests_on(plan: PlanData) -> list[str]:
     """List what the figures are based on."""
     bases = dict.fromkeys(option.basis for option in plan.options)
-    accountants = "PRV (Gopi, Lee and Wutschitz 2021)"
-    if any(noise.guarantee.accountant == RDP for noise in plan.noises):
-        accountants += " or, where PRV cannot answer, RDP"
-    waiting = ", which each device draws from its part of the data; each step waits for the largest"
+    is_rdp = any(noise.guarantee.accountant == RDP for noise in plan.noises)
+    waiting = say("plan.waiting") if plan.asked.num_devices > 1 else ""
     return [
-        f"Noise: Opacus's accountant {accountants}; beside it RDP (Mironov, Talwar and Zhang 2019). They "
-        "assume Poisson sampling: each step takes each sample independently with the sample rate. "
-        "Neighbouring data sets differ in one sample, added or removed. Shuffled or fixed batches have "
-        "another epsilon, and a batch that turns NaN breaks the guarantee.",
-        f"Memory: estimated on fake tensors; what fits {device_name(plan.config)} with "
-        f"{plan.asked.headroom} of it free.",
-        *(f"Time: {_BASES[basis].format(_correction(plan))}." for basis in bases),
-        "Physical batches: exact sums over the binomial distribution of a Poisson-sampled batch"
-        f"{waiting if plan.asked.num_devices > 1 else ''}. With probability "
-        f"{1 - TAIL:g}, no step of the whole training takes more than `at most`.",
+        say("plan.on_noise", or_rdp=" or, where PRV cannot answer, RDP" if is_rdp else ""),
+        say("plan.on_memory", device=device_name(plan.config), headroom=plan.asked.headroom),
+        *(say(_ON_TIME[basis], correction=_correction(plan)) for basis in bases),
+        say("plan.on_batches", waiting=waiting, share=1 - TAIL),
     ]
 
 
@@ -220,8 +192,8 @@ def _correction(plan: PlanData) -> str:
     reached = plan.reached
     if reached is None:
         return ""
-    low, high = (f"{100 * share:.3g} %" for share in (reached.low, reached.high))
-    return f", which were {low} to {high} of the time that {len(reached.names)} earlier runs took there"
+    low, high, runs = 100 * reached.low, 100 * reached.high, len(reached.names)
+    return say("plan.on_time_corrected", low=low, high=high, runs=runs)
 
 
 def span(time: TimeRange | None) -> str:
