@@ -9,6 +9,7 @@ from typing import Any
 
 from dpprof.vocabulary.formats import fixed, joined, listed, memory, milliseconds, number, size
 from dpprof.vocabulary.trainers import short_name
+from dpprof.vocabulary.units import mib
 
 _MOST_LISTED = 6
 
@@ -32,6 +33,7 @@ _WAYS: dict[str, Callable[[Any], str]] = {
     "number": number,
     "size": size,
     "memory": memory,
+    "bytes": lambda num_bytes: memory(mib(num_bytes)),
 }
 
 

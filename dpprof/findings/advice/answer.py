@@ -1,6 +1,6 @@
 """Advice on an experiment, in words and as the contents of `advice.json`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,40 +20,17 @@ from dpprof.findings.advice.weighing import (
 )
 from dpprof.findings.closeness import is_clearly_less
 from dpprof.findings.launch_bound import LARGER_BATCH, PredictedStep, launch_bound
-from dpprof.findings.sentences import said
+from dpprof.findings.sentences import said, say
 from dpprof.findings.verdict.finding import Finding
 from dpprof.record.figures.capacity import assumptions, doubt_words
 from dpprof.record.figures.results import device_name
 from dpprof.record.figures.step import LogicalStep
 from dpprof.record.ledger import LedgerResult
-from dpprof.vocabulary.formats import joined, memory, number
+from dpprof.vocabulary.formats import memory
 from dpprof.vocabulary.precision import precision_in_words
-from dpprof.vocabulary.trainers import short_name
-from dpprof.vocabulary.units import mib
+from dpprof.vocabulary.units import mib, ms
 
-_ALTERED = {LEARNED: " It alters what is learned.", ROUNDING: " It rounds: products are in bf16."}
-_LACKS = (
-    "The experiment does not fit. The first rows are changes that make it fit by themselves, in order of "
-    "{least}. Changes that do not suffice by themselves follow, in order of bytes saved. Changes to what is "
-    "learned come last."
-)
-_FITS = (
-    "The first rows are changes that take less time, in order of {least}. Changes that lower the memory "
-    "follow, in order of bytes saved. Changes to what is learned come last."
-)
-_BY_TIME, _BY_FLOPS = "their predicted time", "FLOPs, then of bytes moved"
-_ESTIMATED = (
-    "Every row is an estimate of the whole experiment with the change: bytes at the peak, what is in doubt "
-    "added; FLOPs and bytes moved in a logical step, the same for all."
-)
-_PREDICTED = (
-    "Predicted time: measured times of operators of these sizes, on the target or, where it lacks them, on "
-    "other GPUs. It was not measured."
-)
-_EXTENDED = (
-    f"With more than {MOST_ESTIMATED} physical batches in a logical one, two and three of them are "
-    "estimated; each further one costs what the third does."
-)
+_ALTERED = {LEARNED: "advice.learned", ROUNDING: "advice.rounding", SAME: "advice.same"}
 # Smaller changes, in percent, count as none.
 _LEAST_PCT = 0.05
 
@@ -91,14 +68,16 @@ def change_pct(now: float | None, before: float | None) -> float | None:
 
 def experiment(data: AdviceData) -> str:
     """Describe the experiment as given."""
-    config = data.config
-    batch = f"physical batches of {config.batch_size:,}"
-    if config.accumulation_steps > 1:
-        batch += f", {config.accumulation_steps:,} in a logical one"
-    ranks = f", {config.world_size} ranks with {config.parallel}" if config.world_size > 1 else ""
-    return (
-        f"{config.model_title} with {short_name(config.trainer)}, {batch}, sequences of "
-        f"{config.seq_len:,}, {precision_in_words(config.precision, data.weights_dtype)}{ranks}."
+    config, batches, ranks = data.config, data.config.accumulation_steps, data.config.world_size
+    return say(
+        "advice.experiment",
+        model=config.model_title,
+        trainer=config.trainer,
+        batch=config.batch_size,
+        logical=said("advice.logical", number=batches) if batches > 1 else "",
+        seq_len=config.seq_len,
+        precision=precision_in_words(config.precision, data.weights_dtype),
+        ranks=said("advice.ranks", number=ranks, parallel=config.parallel) if ranks > 1 else "",
     )
 
 
@@ -111,78 +90,76 @@ def answer(data: AdviceData) -> str:
         then = _together(advice)
     else:
         then = _alone(advice, advice.best)
-    return f"{_need(data)} {then}"
+    kind = "advice.fits" if advice.fits else "advice.does_not_fit"
+    need = say(
+        "advice.needs" if advice.limit is None else kind,
+        device=device_name(data.config),
+        headroom=data.asked.headroom,
+        needs=advice.given.needed,
+        limit=advice.limit,
+    )
+    return " ".join([need, *then])
 
 
-def _need(data: AdviceData) -> str:
-    advice, held = data.advice, f"{device_name(data.config)} with {data.asked.headroom} kept free"
-    needs = size_words(advice.given.needed)
-    if advice.limit is None:
-        return f"It needs {needs}; no device is given to hold that against."
-    if advice.fits:
-        return f"It fits {held}: it needs {needs} of the {size_words(advice.limit)} that it may use."
-    return f"It does not fit {held}: it needs {needs}, and may use only {size_words(advice.limit)}."
-
-
-def _alone(advice: Weighing, best: Weighed) -> str:
-    text = f"Alone, {best.name} makes it fit: {_costs(advice, best)}"
+def _alone(advice: Weighing, best: Weighed) -> Iterator[str]:
+    yield _with_costs("advice.alone", advice, best)
     sufficing = [one for one in advice.ordered if advice.verdict(one) == SUFFICES and one is not best]
     same = [one.name for one in sufficing if one.alters != LEARNED]
     if same:
-        text += f" So {'do' if len(same) > 1 else 'does'} {joined(same)}."
+        yield say("advice.also" if len(same) > 1 else "advice.also_one", changes=same)
     other = [one.name for one in sufficing if one.alters == LEARNED]
     if other:
-        text += f" It would fit with {joined(other)}, too, but that alters what is learned."
+        yield say("advice.also_altering", changes=other)
     if advice.together is not None:
-        text += f" Faster are {advice.together.name}, together: {_costs(advice, advice.together)}"
-    return text
+        yield _with_costs("advice.faster", advice, advice.together)
 
 
-def _of_fitting(advice: Weighing) -> str:
+def _of_fitting(advice: Weighing) -> Iterator[str]:
     best = advice.best
-    if best is not None:
-        text = f"With {best.name} it {_lowers(advice, best)}: {_costs(advice, best)}"
-        given_s, seconds = advice.given.seconds, best.cost.seconds
-        is_close = given_s is not None and not is_clearly_less(seconds, given_s)
-        return f"{text} That is too close to call by prediction: measure both." if is_close else text
-    saving = [one for one in advice.ordered if advice.verdict(one) == SMALLER and one.alters != LEARNED]
-    most = f" The most memory is saved by {saving[0].name}." if saving else ""
-    return f"No change that leaves what is learned as it is takes less time.{most}"
+    if best is None:
+        yield say("advice.none_faster")
+        saving = [o for o in advice.ordered if advice.verdict(o) == SMALLER and o.alters != LEARNED]
+        if saving:
+            yield say("advice.saves_most", change=saving[0].name)
+        return
+    given_s = advice.given.seconds
+    kind = "advice.fewest_flops" if best.cost.flops < advice.given.flops else "advice.fewest_bytes"
+    yield _with_costs(kind if given_s is None else "advice.least_time", advice, best)
+    if given_s is not None and not is_clearly_less(best.cost.seconds, given_s):
+        yield say("advice.too_close")
 
 
-def _lowers(advice: Weighing, best: Weighed) -> str:
-    """Name the measure by which the best change is the fastest."""
-    if advice.given.seconds is not None:
-        return "has the lowest predicted time"
-    return "takes the fewest FLOPs" if best.cost.flops < advice.given.flops else "moves the fewest bytes"
-
-
-def _together(advice: Weighing) -> str:
-    text = "No change alone makes it fit and leaves what is learned as it is."
+def _together(advice: Weighing) -> Iterator[str]:
     together = advice.together
+    if together is not None and len(together.changes) == 1 and together.cost.fits(advice.limit):
+        yield _with_costs("advice.alone", advice, together)
+        return
+    yield say("advice.none_alone")
     if together is None:
-        return f"{text} Nor do several together."
-    if not together.cost.fits(advice.limit):
-        text += f" Nor do these together: with {together.name} it needs {size_words(together.cost.needed)}."
-        return f"{text} `dpprof fit --along world_size` finds how many GPUs hold it in shards."
-    if len(together.changes) == 1:
-        return f"Alone, {together.name} makes it fit: {_costs(advice, together)}"
-    return f"{text} Together, {together.name} do: {_costs(advice, together)}"
-
-
-def _costs(advice: Weighing, one: Weighed) -> str:
-    """Describe what some changes need and take, and what they alter, if anything."""
-    cost, given = one.cost, advice.given
-    text = f"it needs {size_words(cost.needed)}"
-    if cost.seconds is not None and given.seconds is not None:
-        took = _compared(cost.seconds, given.seconds, "less", "more", "much") + " time"
-        text += f", and a logical step takes {number(cost.seconds * 1e3)} ms by prediction, {took}."
-    elif cost.flops != given.flops:
-        text += f", with {_compared(cost.flops, given.flops, 'fewer', 'more', 'many')} FLOPs."
+        yield say("advice.none_together")
+    elif together.cost.fits(advice.limit):
+        yield _with_costs("advice.together", advice, together)
     else:
-        moved = _compared(cost.moved, given.moved, "fewer", "more", "many")
-        text += f", with as many FLOPs and {moved} bytes moved."
-    return text + _ALTERED.get(one.alters, "")
+        yield say("advice.not_together", change=together.name, needs=together.cost.needed)
+
+
+def _with_costs(kind: str, advice: Weighing, one: Weighed) -> str:
+    """Say a sentence of some changes, with what they need and take, and what they alter, if anything."""
+    cost, given = one.cost, advice.given
+    if cost.seconds is not None and given.seconds is not None:
+        of, compared = "time", _compared(cost.seconds, given.seconds, "less", "more", "much")
+    elif cost.flops != given.flops:
+        of, compared = "flops", _compared(cost.flops, given.flops, "fewer", "more", "many")
+    else:
+        of, compared = "moved", _compared(cost.moved, given.moved, "fewer", "more", "many")
+    costs = said(
+        f"costs.{of}",
+        needs=cost.needed,
+        ms=None if cost.seconds is None else ms(cost.seconds),
+        compared=compared,
+        altered=said(_ALTERED[one.alters]),
+    )
+    return say(kind, change=one.name, costs=costs)
 
 
 def _compared(now: float, before: float, less: str, more: str, same: str) -> str:
@@ -212,32 +189,32 @@ def waits(data: AdviceData) -> Finding | None:
 
 def order(data: AdviceData) -> str:
     """Explain the order of the rows."""
-    least = _BY_FLOPS if data.advice.given.seconds is None else _BY_TIME
-    return (_FITS if data.advice.fits else _LACKS).format(least=least)
+    is_timed = data.advice.given.seconds is not None
+    least = "their predicted time" if is_timed else "FLOPs, then of bytes moved"
+    return say("advice.order_fitting" if data.advice.fits else "advice.order_lacking", least=least)
 
 
 def notes(data: AdviceData) -> list[str]:
     """List the changes that are not among the rows, and why."""
     found = []
-    for verdict, words in ((NOTHING, "Saves nothing here"), (TOO_LARGE, "Would not fit")):
+    for verdict, kind in ((NOTHING, "advice.useless"), (TOO_LARGE, "advice.too_large")):
         others = [one for one in data.advice.others if data.advice.verdict(one) == verdict]
-        if others:
-            found.append(
-                f"{words}: {', '.join(f'{one.name} ({size_words(one.cost.needed)})' for one in others)}."
-            )
-    return [*found, *(f"Not possible, {name}: {why}." for name, why in data.left_out.items())]
+        changes = [said("advice.change_needs", change=one.name, needs=one.cost.needed) for one in others]
+        found += [say(kind, changes=changes)] if changes else []
+    return [*found, *(say("advice.left_out", change=name, why=why) for name, why in data.left_out.items())]
 
 
 def rests_on(data: AdviceData) -> list[str]:
     """List what the figures are based on."""
-    found = [_ESTIMATED]
+    found = [say("advice.on_estimates")]
     if data.advice.given.seconds is not None:
-        found.append(_PREDICTED)
+        found.append(say("advice.on_times"))
     if any("accumulation_steps" in change.settings for one in data.estimated for change in one.changes):
-        found.append(_EXTENDED)
+        found.append(say("advice.on_many_batches", most=MOST_ESTIMATED))
     if data.ledger is not None:
-        found += [f"Taken for granted: {text}." for text in assumptions(data.config, data.ledger)]
-        found += [f"In doubt: {doubt_words(doubt.text, doubt.num_bytes)}." for doubt in data.ledger.doubts]
+        found += [say("advice.assumed", text=text) for text in assumptions(data.config, data.ledger)]
+        doubts = [doubt_words(doubt.text, doubt.num_bytes) for doubt in data.ledger.doubts]
+        found += [say("advice.doubted", text=text) for text in doubts]
     return found
 
 
