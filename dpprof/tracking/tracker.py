@@ -223,8 +223,7 @@ class Tracker:
     def finish_parent(self, run_id: str, status: str, summary: Summary) -> None:
         """Close the parent run with its description, cut to MLflow's limit, and artifacts.
 
-        Images among the files also go to MLflow's chart view; the table becomes `cells.json`. With a view the
-        description begins with a link to it.
+        The table becomes `cells.json`. With a view the description begins with a link to it.
         """
         write, where, description = self.store, self._experiment_id, summary.description
         with self._closed_on_failure(run_id, status if status == KILLED else FAILED):
@@ -237,9 +236,6 @@ class Tracker:
             write.set_tags(run_id, summary.tags)
             write.describe(run_id, description)
             write.log_files(run_id, summary.files)
-            for path in summary.files:
-                if path.suffix == ".png":
-                    write.log_image(run_id, path, path.stem)
             if summary.table is not None:
                 write.log_tables(run_id, {"cells.json": summary.table})
             self._terminate(run_id, status)

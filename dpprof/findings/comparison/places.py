@@ -45,7 +45,8 @@ def at_places(comparison: Comparison, cells: list[Cell]) -> str:
         disturbed = any(comparison.is_disturbed_at(place[0]) for place in comparison.places)
         if disturbed and not any(map(comparison.is_disturbed_at, cells)):
             condition += " undisturbed"
-    return f"at all {len(cells)} places{condition} ({_ranges(comparison, cells)})"
+    all_of_them = "both" if len(cells) == 2 else f"all {len(cells)}"
+    return f"at {all_of_them} places{condition} ({_ranges(comparison, cells)})"
 
 
 def _ranges(comparison: Comparison, cells: list[Cell]) -> str:

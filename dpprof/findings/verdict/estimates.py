@@ -45,6 +45,8 @@ def fits(comparison: Comparison) -> Iterator[Finding]:
                     said("needs", trainer=c.trainer, place=full_name(comparison, c), mib=c.figures[NEEDED])
                     for c in found
                 ]
+                is_one = fits is False and len(found) == 1
+                kind = "fits.not_one" if is_one else kind
                 yield Finding.of(kind, number=len(found), needs=needs, **values)
 
 
@@ -166,7 +168,7 @@ def _growth(comparison: Comparison, place: list[Cell], places: list[list[Cell]])
     less, more = sorted((nearest, place), key=lambda cells: cells[0].config.batch_size)
     before = {cell.trainer: cell.figures[NEEDED] for cell in less}
     added = [
-        said("memory_of", trainer=c.trainer, mib=c.figures[NEEDED] - before[c.trainer])
+        said("growth.of", trainer=c.trainer, mib=c.figures[NEEDED] - before[c.trainer])
         for c in more
         if c.trainer in before
     ]

@@ -46,7 +46,7 @@ def test_what_makes_it_fit_is_the_answer() -> None:
     assert said.startswith("It does not fit A100-40GB (39.4 GiB) with 5% kept free: ")
     assert "needs 50.0 GiB, and may use only 36.0 GiB. Alone, bk " in said
     assert "31.0 GiB" in said
-    assert "970.0 ms by prediction, 3.0 % less time. So does slow." in said
+    assert "predicted to take 970.0 ms, 3.0 % less time. So does slow." in said
     assert said.endswith("fit with LoRA, too, but that alters what is learned.")
 
 
@@ -68,15 +68,15 @@ def test_a_row_has_a_changes_figures_and_differences() -> None:
 def test_what_is_faster_with_a_larger_batch_is_told_too() -> None:
     both = Weighed((*weighed("bk", 40).changes, *weighed(f"{BATCH} 8", 40).changes), cost(30, 0.5))
     found = data(weighed("bk", 40, 0.6), weighed(f"{BATCH} 2", 20, 1.1), together=both)
-    assert "Faster are bk and physical batch 8, together" in answer(found)
+    assert "Together, bk and physical batch 8 are faster" in answer(found)
     assert "30.0 GiB" in answer(found)
-    assert answer(found).endswith("takes 500.0 ms by prediction, 50.0 % less time.")
+    assert answer(found).endswith("is predicted to take 500.0 ms, 50.0 % less time.")
 
 
 def test_changes_together_are_the_answer_where_none_suffices() -> None:
     both = Weighed((*weighed("bk", 1).changes, *weighed("LoRA", 1, 1, LEARNED).changes), cost(30, 1.0))
     said = answer(data(weighed("bk", 40), together=both))
-    assert "No change alone makes it fit" in said
+    assert "No single change makes it fit" in said
     assert "Together, bk and LoRA do" in said
     assert said.endswith("as much time. It alters what is learned.")
     nearest = answer(data(weighed("bk", 40), together=weighed("bk", 40)))
@@ -102,7 +102,7 @@ def test_what_fits_can_be_faster() -> None:
 
 def test_without_a_device_or_rates_nothing_is_claimed_of_them() -> None:
     found = data(weighed("bk", 5, None), given=cost(30, None), limit=None)
-    assert answer(found).startswith("It needs 30.0 GiB; no device is given to hold that against.")
+    assert answer(found).startswith("It needs 30.0 GiB. No device is given to compare that with.")
     assert "in order of FLOPs" in order(found)
     assert to_data(found)["fits"] is None
     assert "predicted ms" not in markdown.render(page(found))

@@ -40,7 +40,7 @@ def test_runs_of_one_experiment_on_unlike_machines_are_twice() -> None:
     runs = [result(step_s=0.1, precision=p, name=p, environment=SAME) for p in ("bf16", "fp32")]
     (doubt,) = doubts(comparison(*runs))
     assert doubt.startswith("These runs differ in precision (bf16, fp32): ")
-    assert shared.startswith("1 of 2 experiments have runs that differ in GPU (a): ")
+    assert shared.startswith("1 of 2 experiments have runs that differ in GPU (a), ")
 
 
 def test_runs_whose_weights_differ_in_type_are() -> None:
@@ -50,19 +50,19 @@ def test_runs_whose_weights_differ_in_type_are() -> None:
     runs = [result(step_s=0.1, name=dtype, weights={dtype: 1}) for dtype in ("fp32", "bf16")]
     differ, mixed = doubts(comparison(*runs))
     assert differ == doubt
-    assert mixed.startswith("The weights of fp32 are not of one type in all its runs (bf16, fp32): ")
+    assert mixed.startswith("The runs of fp32 have weights of different types (bf16, fp32), ")
 
 
 @pytest.mark.usefixtures("limited")
 def test_another_algorithm_is_named_as_such() -> None:
     other = result("LimitedTrainer", step_s=0.1, environment=SAME)
     (doubt,) = doubts(comparison(result("DPSGDTrainer", step_s=0.1, environment=SAME), other))
-    assert doubt.startswith("limited is another algorithm than DP-SGD with flat clipping: ")
+    assert doubt.startswith("limited is not DP-SGD with flat clipping: ")
     found = comparison(result("DPBookKeepingTrainer", step_s=0.1, environment=SAME))
     assert doubts(found) == []
     found.cells[0].settings["clipping"] = "automatic"
     (doubt,) = doubts(found)
-    assert doubt.startswith("bk with clipping=automatic is another algorithm")
+    assert doubt.startswith("bk with clipping=automatic is not DP-SGD")
 
 
 def test_a_ledger_that_does_not_see_everything_is() -> None:

@@ -42,7 +42,7 @@ def test_places_where_too_few_finished_to_compare_are_not_counted() -> None:
         for trainer, more in ((FLAT, 1), (GHOST, 2))
     ]
     of = comparison(*cells, result(FLAT, failure=OOM, batch_size=8), run(GHOST, 0.8, 80, batch_size=8))
-    assert "flat takes the least time at all 2 places " in told(of, "Time")
+    assert "flat takes the least time at both places " in told(of, "Time")
     assert "(tiny, batch 2 and 4, sequence 512)" in told(of, "Time")
 
 
@@ -103,7 +103,7 @@ def test_places_where_a_run_was_disturbed_are_left_out_of_the_ranking_by_time() 
         for trainer, step_s, peak in ((FLAT, 0.2, 40), (GHOST, 0.3, 11))
     ]
     of = comparison(*cells)
-    assert "flat takes the least time at all 2 places " in told(of, "Time")
+    assert "flat takes the least time at both places " in told(of, "Time")
     assert "undisturbed (tiny, batch 2 and 4," in told(of, "Time")
     assert "ghost needs the least memory at all 3 places (" in told(of, "Memory")
     assert "(tiny, batch 2, 4 and 8," in told(of, "Memory")

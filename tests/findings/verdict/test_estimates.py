@@ -38,7 +38,7 @@ def test_where_both_are_there_the_measurement_counts() -> None:
 def test_what_does_not_fit_has_what_it_needs() -> None:
     at = "1b, batch 4, sequence 512, estimated for H200 (614.4 MiB)"
     said = told(comparison(estimate(device_memory_gib=0.6, peak=100)), "Fits")
-    assert said == f"1 of 1 do not fit H200 (614.4 MiB): flat at {at} (644.0 MiB)."
+    assert said == f"1 of 1 does not fit H200 (614.4 MiB): flat at {at} (644.0 MiB)."
 
 
 def test_what_is_in_doubt_decides() -> None:
@@ -113,7 +113,9 @@ def test_the_largest_batch_that_fits_is_told_with_what_it_adds() -> None:
     ]
     said = told(comparison(*cells), "Estimate")
     assert ", batch 4, " in said
-    assert said.endswith("From batch 2 to 4, the need grows by this: ghost 1,000.0 MiB and flat 1.6 GiB.")
+    assert said.endswith(
+        "From batch 2 to 4, the memory needed grows by 1,000.0 MiB with ghost and 1.6 GiB with flat."
+    )
 
 
 def test_estimates_of_a_larger_model_follow_the_choice_and_leave_the_rest_as_it_is() -> None:
