@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 MOST_LINES, MOST_LINES_OF_A_FUNCTION = 400, 50
 # Of dpprof/ without measure/. Lower it where a change makes room.
-MOST_CODE_LINES = 15_650
+MOST_CODE_LINES = 15_450
 MOST_LINES_OF_MLPROJECT = 120
 _NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
 _NO_CODE |= {tokenize.ENDMARKER}

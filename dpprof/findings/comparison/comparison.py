@@ -95,7 +95,7 @@ class Comparison:
     def _models(self) -> dict[tuple[object, ...], Model]:
         return dict(zip(self._by_place, models_of(self.places), strict=True))
 
-    @property
+    @cached_property
     def by_model(self) -> dict[Model, list[list[Cell]]]:
         """The places of each model."""
         return grouped(self.places, lambda place: self.model(place[0]))

@@ -8,7 +8,7 @@ from dpprof.findings.comparison.cell import Cell
 from dpprof.findings.comparison.comparison import Comparison
 from dpprof.findings.comparison.intervals import pace_ratio, step_ratio
 from dpprof.findings.comparison.side_tables import reason
-from dpprof.record.figures.names import PEAK, STEP
+from dpprof.record.figures.names import COLUMNS, PEAK, STEP
 
 # Each bound of this interval holds with 95 % confidence.
 _CONFIDENCE = 0.90
@@ -104,7 +104,7 @@ def _changes(now: Cell, before: Cell, limit: float) -> Iterator[FigureChange]:
 
 def _peak(now: Cell, before: Cell, limit: float) -> FigureChange:
     peak, peak_before = now.figures.get(PEAK), before.figures.get(PEAK)
-    change = FigureChange(_name(now), "peak memory", "MiB", peak_before, peak)
+    change = FigureChange(_name(now), *COLUMNS[PEAK][:2], peak_before, peak)
     if peak is None or peak_before is None:
         when = "now" if peak is None else "in the baseline"
         return replace(change, note=f"not judged: not measured {when} (passes=clean,memory)")
@@ -113,7 +113,7 @@ def _peak(now: Cell, before: Cell, limit: float) -> FigureChange:
 
 
 def _time(now: Cell, before: Cell, limit: float) -> FigureChange:
-    change = FigureChange(_name(now), "step time", "ms", before.figures[STEP], now.figures[STEP])
+    change = FigureChange(_name(now), *COLUMNS[STEP][:2], before.figures[STEP], now.figures[STEP])
     ratio = pace_ratio(now, before, _CONFIDENCE)
     notes = []
     if ratio is None:

@@ -61,19 +61,19 @@ def smallest_at(place: list[Cell]) -> Best | None:
     return Best(cells, [cell for cell in cells if cell.figures[PEAK] <= lowest * (1 + SAME_PEAK)])
 
 
-def mark(place: list[Cell], cell: Cell, metric: str) -> str:
-    """Return the word for a cell's step time or peak; empty if it is neither best nor worst.
+def marks(place: list[Cell], metric: str) -> list[str]:
+    """Return the words for the step times or peaks of a place's cells; empty for neither best nor worst.
 
     A cell gets a word only if no other comes close: step times must differ by more than their spread.
     """
     best = fastest_at(place) if metric == STEP else smallest_at(place)
     if best is None:
-        return ""
+        return ["" for _ in place]
     lowest, highest = WORDS[metric]
     *others, last = best.cells
-    if len(best.winners) == 1 and best.winners[0] is cell:
-        return lowest
-    return highest if cell is last and all(_is_clearly_worse(last, one, metric) for one in others) else ""
+    winner = best.winners[0] if len(best.winners) == 1 else None
+    worst = last if all(_is_clearly_worse(last, other, metric) for other in others) else None
+    return [lowest if cell is winner else highest if cell is worst else "" for cell in place]
 
 
 def _is_clearly_worse(cell: Cell, other: Cell, metric: str) -> bool:

@@ -11,7 +11,7 @@ from dpprof.findings.comparison.intervals import Ratio
 from dpprof.findings.comparison.models import Model, short_count
 from dpprof.findings.comparison.parts import DRAWN, color_of, length, parts
 from dpprof.findings.comparison.places import full_name
-from dpprof.findings.verdict.best import WORDS, mark
+from dpprof.findings.verdict.best import WORDS, marks
 from dpprof.findings.verdict.extra import added
 from dpprof.pages import document as doc
 from dpprof.record.figures.names import (
@@ -111,10 +111,11 @@ def model_table(comparison: Comparison, model: Model) -> doc.Table:
     places = comparison.by_model[model]
     cells: list[Cell] = []
     groups: dict[int, str] = {}
-    place_of: dict[int, list[Cell]] = {}
+    words_of: dict[str, dict[int, str]] = {name: {} for name in WORDS}
     for place in places:
         groups[len(cells)] = comparison.place_name(place[0])
-        place_of |= {id(cell): place for cell in place}
+        for name, found in words_of.items():
+            found |= zip(map(id, place), marks(place, name), strict=True)
         cells += place
     columns: list[doc.ColumnOf] = [("trainer", str, lambda cell: _trainer(cell, comparison.varying))]
     for name in COLUMNS:
@@ -123,7 +124,7 @@ def model_table(comparison: Comparison, model: Model) -> doc.Table:
             longest = max(length(cell, name) for cell in cells) or 1.0
             columns.append(("", str, partial(_bar, name, longest)))
         if name in WORDS:
-            columns.append(("", str, partial(_word, place_of, name)))
+            columns.append(("", str, partial(_word, words_of[name], WORDS[name][0])))
         if name == PEAK:
             columns.append(("on the device", str, _on_the_device))
     columns.append(("gradient check", str, _checked))
@@ -210,9 +211,9 @@ def _bar(metric: str, longest: float, cell: Cell) -> doc.Bar | str:
     return doc.Bar(cell.figures[metric] / longest, color=trainer_color(cell.trainer), parts=stacked)
 
 
-def _word(place_of: dict[int, list[Cell]], metric: str, cell: Cell) -> doc.Styled:
-    word = mark(place_of[id(cell)], cell, metric)
-    return doc.Styled(word, "good" if word == WORDS[metric][0] else "doubtful")
+def _word(words_of: dict[int, str], best: str, cell: Cell) -> doc.Styled:
+    word = words_of[id(cell)]
+    return doc.Styled(word, "good" if word == best else "doubtful")
 
 
 def _model(comparison: Comparison, cell: Cell) -> str:

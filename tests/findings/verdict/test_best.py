@@ -7,7 +7,7 @@ from example_findings import BUSY, FAST, FLAT, GHOST, HERE, OOM, STANDARD, findi
 from example_results import comparison, result
 
 from dpprof.findings.comparison.comparison import Comparison
-from dpprof.findings.verdict.best import Best, Recommended, fastest_at, mark, recommended, smallest_at
+from dpprof.findings.verdict.best import Best, Recommended, fastest_at, marks, recommended, smallest_at
 from dpprof.findings.verdict.verdict import verdict
 from dpprof.record.figures.names import PEAK, STEP
 from dpprof.record.figures.results import Result
@@ -206,7 +206,7 @@ def test_a_disturbed_place_counts_only_where_there_is_no_other() -> None:
 
 def words(metric: str, *results: Result) -> list[str]:
     (place,) = comparison(*results).places
-    return [mark(place, cell, metric) for cell in place]
+    return marks(place, metric)
 
 
 def test_the_best_and_the_worst_dp_trainer_have_a_word_and_standard_training_none() -> None:
