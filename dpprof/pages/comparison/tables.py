@@ -144,6 +144,7 @@ def added_table(comparison: Comparison) -> doc.Table:
         ("trainer", str, lambda row: doc.TrainerName(row.cell.trainer)),
         ("at", str, lambda row: full_name(comparison, row.cell) if len(places) > 1 else ""),
         ("memory [MiB]", signed, lambda row: row.mib),
+        ("peak in", str, lambda row: row.cell.representative[0].peak_phase or ""),
         ("by category", str, lambda row: row.categories),
         ("time [ms]", signed, lambda row: row.ms),
         ("x the step", doc.figure, lambda row: _interval(row.ratio)),
