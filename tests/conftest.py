@@ -42,6 +42,8 @@ hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
 ROOT = Path(__file__).parent.parent
+# The path that makes dpprof and the tests importable in other processes.
+TESTED = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
 Ended = subprocess.CompletedProcess[str]
 Run = Callable[..., Ended]
 LONGEST = {
@@ -159,7 +161,7 @@ def environment(folder: Path) -> dict[str, str]:
     return kept | {
         "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db",
         "MLFLOW_DISABLE_TELEMETRY": "true",
-        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
+        "PYTHONPATH": TESTED,
         "COLUMNS": "120",
     }
 

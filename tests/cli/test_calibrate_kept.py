@@ -4,7 +4,6 @@ import json
 import shlex
 import shutil
 import signal
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from started import Process, started
 
 from dpprof.config.device_times import TIMES, DeviceTimes
 from dpprof.drive.launch import job
+from dpprof.drive.launch.ranks import free_port
 from dpprof.record.folder import SweepFolder, SweepState
 from dpprof.tracking import store
 
@@ -35,19 +35,13 @@ def begun(folder: Path) -> tuple[Process, str]:
     return process, f"runs/{place.name}"
 
 
-def closed_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
 @pytest.mark.parametrize("uri", ["http://127.0.0.1:{port}", "sqlite:////proc/none/mlflow.db"])
 def test_nothing_is_measured_without_mlflow(
     uri: str, called: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store, "_PAUSES_S", (0.0,))
     monkeypatch.setattr(job, "MEASURE", example_calibrating.__file__)
-    place = uri.format(port=closed_port())
+    place = uri.format(port=free_port("127.0.0.1"))
     ended = called(*CALIBRATE, MLFLOW_TRACKING_URI=place)
     assert ended.returncode == 5, ended.stdout + ended.stderr
     assert f"dpprof: MLflow at {place} failed: " in ended.stderr
@@ -80,8 +74,7 @@ def test_the_times_stay_when_mlflow_goes_away_and_are_logged_later(tmp_path: Pat
 
     (line,) = (line for line in output.splitlines() if line.startswith("predict steps on it: dpprof "))
     command = shlex.split(line.partition(": dpprof ")[2])
-    predicted = fine(measure_here(tmp_path, *command, *SMALL, "--workers", "1"))
-    assert "step" in predicted.stdout
+    assert "step" in fine(measure_here(tmp_path, *command, *SMALL, "--workers", "1")).stdout
 
 
 def test_ctrl_c_keeps_the_first_round_and_another_calibration_has_a_folder_of_its_own(

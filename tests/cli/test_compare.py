@@ -1,6 +1,7 @@
 """`dpprof compare` and `dpprof export`, on the folders and in the MLflow store of a real sweep."""
 
 import csv
+import dataclasses
 import io
 import json
 import re
@@ -11,8 +12,9 @@ from typing import Any
 
 import mlflow
 import pytest
-from conftest import call_dpprof, fine, printed, run_dpprof, runs_of
+from conftest import Ended, call_dpprof, fine, printed, run_dpprof, runs_of
 from example_results import result
+from example_runs import known
 
 from dpprof.cli.export import export
 from dpprof.record.folder import RunFolder
@@ -28,6 +30,11 @@ def inside(swept: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     mlflow.set_tracking_uri(f"sqlite:///{swept}/mlflow.db")
     yield
     mlflow.set_tracking_uri(None)  # type: ignore[arg-type]
+
+
+def compared(folder: Path, source: str, baseline: Path | str, *options: str) -> Ended:
+    """What comparing with a baseline gives."""
+    return call_dpprof(folder, "compare", source, "--baseline", str(baseline), *options)
 
 
 def exported(*arguments: str) -> Any:
@@ -89,11 +96,9 @@ def made(folder: Path, *, peak_mib: float = 100.0, step_s: float = 0.1, repeats:
         for i in range(repeats):
             steps = [step_s * (1 + 0.001 * (j % 3 + i)) for j in range(30)]
             one = result(trainer, step_s=steps, peak_mib=peak_mib, others_processors=0.0)
-            assert one.record is not None
-            one.record.involuntary_switches = 0
             run = RunFolder(folder / (one.name if i == 0 else f"{one.name}_rep{i + 1}"))
             run.create(one.config)
-            run.write_record(one.record)
+            run.write_record(dataclasses.replace(known(one.record), involuntary_switches=0))
     return str(folder)
 
 
@@ -102,11 +107,11 @@ def made(folder: Path, *, peak_mib: float = 100.0, step_s: float = 0.1, repeats:
 )
 def test_what_got_worse_is_told_and_ends_with_4(tmp_path: Path, worse: dict[str, float], what: str) -> None:
     before, same = made(tmp_path / "before"), made(tmp_path / "same")
-    unchanged = call_dpprof(tmp_path, "compare", same, "--baseline", before)
+    unchanged = compared(tmp_path, same, before)
     assert (unchanged.returncode, unchanged.stderr) == (0, ""), unchanged.stdout
     assert "nothing got worse" in unchanged.stdout
     now = made(tmp_path / "now", **worse)  # type: ignore[arg-type]
-    ended = call_dpprof(tmp_path, "compare", now, "--baseline", before)
+    ended = compared(tmp_path, now, before)
     assert ended.returncode == 4
     assert ended.stderr.startswith("dpprof: 2 of 2 cells got worse than before by more than 5 %")
     marked = [line for line in ended.stdout.splitlines() if "WORSE" in line]
@@ -116,23 +121,19 @@ def test_what_got_worse_is_told_and_ends_with_4(tmp_path: Path, worse: dict[str,
 
 def test_the_limit_is_the_users(tmp_path: Path) -> None:
     before, now = (made(tmp_path / str(mib), peak_mib=mib, repeats=1) for mib in (100.0, 110.0))
-    ended = fine(call_dpprof(tmp_path, "compare", now, "--baseline", before, "--fail-above", "11%"))
+    ended = fine(compared(tmp_path, now, before, "--fail-above", "11%"))
     assert "nothing got worse; 2 of 4 figures were not judged" in ended.stdout, "times of one run each"
-    assert call_dpprof(tmp_path, "compare", now, "--baseline", before, "--fail-above", "9").returncode == 4
+    assert compared(tmp_path, now, before, "--fail-above", "9").returncode == 4
 
 
 def test_a_sweep_is_its_own_baseline(swept: Path, tmp_path: Path) -> None:
-    ended = fine(
-        call_dpprof(swept, "compare", SWEEP, "--baseline", "grid é", "--output", str(tmp_path / "c.html"))
-    )
+    ended = fine(compared(swept, SWEEP, "grid é", "--output", str(tmp_path / "c.html")))
     assert re.search("not judged: (too few timed steps|the machine was disturbed)", ended.stdout)
 
 
 @pytest.mark.parametrize("text", ["{}", "\x00"])
 def test_a_file_that_is_no_baseline_is_refused(swept: Path, tmp_path: Path, text: str) -> None:
     (tmp_path / "bad.json").write_text(text)
-    ended = call_dpprof(
-        swept, "compare", SWEEP, "--baseline", str(tmp_path / "bad.json"), "--output", str(tmp_path / "c")
-    )
+    ended = compared(swept, SWEEP, tmp_path / "bad.json", "--output", str(tmp_path / "c"))
     assert ended.returncode == 2
     assert "allowed: among files those of `dpprof export --format json`" in ended.stderr

@@ -3,12 +3,13 @@
 import gzip
 import json
 import pickle
-from collections.abc import Callable
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import environment, fine, measure_here, printed, runs_of
+from conftest import Run, environment, fine, measure_here, printed, runs_of
+from example_runs import known
 from format_readers import check, replayed, track
 from mlflow import MlflowClient
 from shown_comparison import RUNS
@@ -42,25 +43,21 @@ def run(request: pytest.FixtureRequest) -> RunFolder:
 
 
 def test_every_format_of_a_run_has_the_peak_of_its_record(run: RunFolder, tmp_path: Path) -> None:
-    record = run.read_record()
-    assert record is not None
-    assert record.ledger is not None
-    peak = record.ledger.peak
+    ledger = known(known(run.read_record()).ledger)
     exported(run.path, "snapshot", "--output", str(tmp_path / "memory.pickle"))
     snapshot = pickle.loads((tmp_path / "memory.pickle").read_bytes())
     levels = replayed(snapshot)
-    assert (max(levels), levels[-1]) == (peak, sum(record.ledger.after_step.values()))
+    assert (max(levels), levels[-1]) == (ledger.peak, sum(ledger.after_step.values()))
     check_viewer(snapshot)
     trace = json.loads(exported(run.path, "perfetto"))
     own = [event for event in trace["traceEvents"] if event.get("cat") == "dpprof_memory"]
     total = track(check({"traceEvents": own}), "total")
-    assert max(level for _, level in total) == peak
-    lines = exported(run.path, "collapsed").splitlines()
-    by_category: dict[str, int] = {}
-    for stack, num_bytes in (line.rsplit(" ", 1) for line in lines):
-        category = stack.split(";")[0]
-        by_category[category] = by_category.get(category, 0) + int(num_bytes)
-    assert by_category == record.ledger.at_peak
+    assert max(level for _, level in total) == ledger.peak
+    by_category = Counter[str]()
+    for line in exported(run.path, "collapsed").splitlines():
+        stack, num_bytes = line.rsplit(" ", 1)
+        by_category[stack.split(";")[0]] += int(num_bytes)
+    assert by_category == ledger.at_peak
 
 
 def check_viewer(snapshot: Any) -> None:
@@ -91,27 +88,15 @@ def test_the_tracks_fit_the_traced_phases(swept: Path) -> None:
     (peak,) = (event for event in events if event["name"].startswith("peak: "))
     phases = [event for event in events if event["name"].startswith("phase:") and event["dur"]]
     within = [e["name"] for e in phases if e["ts"] <= peak["ts"] <= e["ts"] + e["dur"]]
-    record = folder.read_record()
-    assert record is not None
-    assert record.ledger is not None
-    assert within == [f"phase:{record.ledger.peak_phase}"]
+    assert within == [f"phase:{known(known(folder.read_record()).ledger).peak_phase}"]
     (named,) = (e["args"]["name"] for e in events if e["name"] == "process_name" and "Memory" in str(e))
     assert named.endswith("fitted to this one phase by phase")
 
 
-def test_a_run_in_mlflow_is_exported_by_its_name(
-    swept: Path, tmp_path: Path, called: Callable[..., Any]
-) -> None:
-    found = called(
-        "export",
-        RUNS[1],
-        "--format",
-        "collapsed",
-        "--output",
-        str(tmp_path / "peak.gz"),
-        MLFLOW_TRACKING_URI=environment(swept)["MLFLOW_TRACKING_URI"],
-    )
-    assert found.returncode == 0, found.stderr
+def test_a_run_in_mlflow_is_exported_by_its_name(swept: Path, tmp_path: Path, called: Run) -> None:
+    uri = environment(swept)["MLFLOW_TRACKING_URI"]
+    options = ["--format", "collapsed", "--output", str(tmp_path / "peak.gz")]
+    fine(called("export", RUNS[1], *options, MLFLOW_TRACKING_URI=uri))
     lies = (swept / "runs" / "grid é" / RUNS[1] / "peak_memory.collapsed").read_bytes()
     assert gzip.decompress((tmp_path / "peak.gz").read_bytes()) == lies
 

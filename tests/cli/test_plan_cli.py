@@ -11,6 +11,7 @@ import pytest
 from conftest import Ended, call_dpprof, fine, lay_out_store, measure_here, runs_of
 from covering import product
 from example_plans import of_every_trainer
+from example_runs import known
 from mlflow import MlflowClient
 
 from dpprof.record.figures.results import Result, read_result
@@ -31,21 +32,33 @@ def place() -> Path:
     lay_out_store(folder)
     sizes = ("--model-sizes", "tiny", "--num-layers", "1", "--seq-lens", "16", "--batch-sizes", "2,4")
     short = ("--trainers", "flat,bk", "--passes", "clean", "--measured-steps", "3", "--sweep-name", "mine")
-    assert measure_here(folder, "sweep", *sizes, *short, "--device", "cpu").returncode == 0
+    fine(measure_here(folder, "sweep", *sizes, *short, "--device", "cpu"))
     return folder
 
 
 @cache
-def planned(*more: str) -> tuple[Ended, Path, dict[str, Any]]:
-    before = set(place().glob("runs/plan-*"))
-    ended = measure_here(place(), "plan", *PLAN, *more)
-    (folder,) = set(place().glob("runs/plan-*")) - before
+def made(command: str, *arguments: str, code: int = 0) -> tuple[Ended, Path]:
+    """What a command gave beside the sweep, and its folder."""
+    before = set(place().glob("runs/*"))
+    ended = measure_here(place(), command, *arguments)
+    assert ended.returncode == code, ended.stdout + ended.stderr
+    (folder,) = set(place().glob("runs/*")) - before
+    return ended, folder
+
+
+def planned(*more: str, code: int = 0) -> tuple[Ended, Path, dict[str, Any]]:
+    ended, folder = made("plan", *PLAN, *more, code=code)
     return ended, folder, json.loads((folder / "plan.json").read_text())
+
+
+def result_in(folder: Path) -> Result:
+    """That of a campaign of one run."""
+    (run,) = (path for path in folder.iterdir() if path.is_dir())
+    return read_result(RunFolder(run))
 
 
 def test_a_plan_has_a_row_for_each_trainer_and_batch_and_recommends_one() -> None:
     ended, folder, plan = planned()
-    assert ended.returncode == 0, ended.stdout + ended.stderr
     assert [(row["logical_batch"], row["trainer"]) for row in plan["options"]] == [
         (batch, trainer) for batch in (64, 256) for trainer in ("DPSGDTrainer", "DPBookKeepingTrainer")
     ]
@@ -67,24 +80,19 @@ def test_every_figure_can_be_traced() -> None:
     for trainer, names in plan["measured"].items():
         assert all(trainer in name and name.startswith("mine/") for name in names)
     for row in plan["options"]:
-        largest = SweepFolder(folder).run(
-            f"{row['trainer']}_tiny-layers1_bs{row['largest_physical_batch']}_seq16"
-        )
-        figures = read_result(largest).figures
-        assert figures is not None
-        assert figures.estimate is not None
-        assert figures.estimate.fits
+        name = f"{row['trainer']}_tiny-layers1_bs{row['largest_physical_batch']}_seq16"
+        figures = known(read_result(SweepFolder(folder).run(name)).figures)
+        assert known(figures.estimate).fits
 
 
 def test_a_second_plan_makes_no_estimate_again_and_searches_for_no_noise() -> None:
     first = planned()[2]
     with pytest.MonkeyPatch.context() as patch:
         patch.delattr("dpprof.privacy.accounting._noise_by_prv")
-        ended, folder, plan = planned("--price-per-device-hour", "2")
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+        _, folder, plan = planned("--price-per-device-hour", "2")
     assert plan["noises"] == first["noises"]
     assert not SweepFolder(folder).runs()
-    assert plan["estimates"] == planned()[2]["estimates"]
+    assert plan["estimates"] == first["estimates"]
     for row in plan["options"]:
         assert row["cost_least"] == pytest.approx(2 * row["device_hours_least"])
 
@@ -92,8 +100,7 @@ def test_a_second_plan_makes_no_estimate_again_and_searches_for_no_noise() -> No
 @pytest.mark.exhaustive
 def test_without_a_list_batches_double_while_the_largest_is_the_best() -> None:
     more = ("--dataset-size", "40000", "--logical-batches", "auto", "--steps", "20", "--min-steps", "20")
-    ended, _, plan = planned(*more)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    plan = planned(*more)[2]
     batches = list(dict.fromkeys(row["logical_batch"] for row in plan["options"]))
     assert batches[:4] == [512, 1024, 2048, 4096]
     best = plan["recommended"]["logical_batch"]
@@ -104,18 +111,15 @@ def test_without_a_list_batches_double_while_the_largest_is_the_best() -> None:
 
 def test_several_devices_leave_out_what_cannot_share() -> None:
     two = ("--num-devices", "2", "--parallel", "fsdp2", "--headroom", "0%")
-    ended, _, plan = planned(*ON_CUDA, "0.93", "--trainers", "flat,bk", *two)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    plan = planned(*ON_CUDA, "0.93", "--trainers", "flat,bk", *two)[2]
     assert {row["trainer"] for row in plan["options"]} == {"DPBookKeepingTrainer"}
-    assert any(
-        text.startswith("flat is left out: it cannot share a model by fsdp2") for text in plan["caveats"]
-    )
+    said = "flat is left out: it cannot share a model by fsdp2"
+    assert any(text.startswith(said) for text in plan["caveats"])
 
 
 def test_no_batch_is_tried_that_no_step_can_fill() -> None:
     """The largest draw in steps of 256 samples on average is below 384."""
     ended, folder, plan = planned(*ON_CUDA, "1000")
-    assert ended.returncode == 0, ended.stdout + ended.stderr
     tried = {run.read_config().batch_size for run in SweepFolder(folder).runs()}
     (largest,) = {row["largest_physical_batch"] for row in plan["options"]}
     assert 256 < largest <= max(tried) <= 384
@@ -125,8 +129,7 @@ def test_no_batch_is_tried_that_no_step_can_fill() -> None:
 
 
 def test_where_nothing_fits_the_plan_says_so() -> None:
-    ended, folder, plan = planned(*ON_CUDA, "0.5")
-    assert ended.returncode == 3
+    ended, folder, plan = planned(*ON_CUDA, "0.5", code=3)
     assert "No trainer's step fits" in ended.stderr
     assert "none fits" in ended.stdout
     assert plan["advice"].startswith("It does not fit")
@@ -166,13 +169,9 @@ def recommended() -> dict[str, Any]:
     return row
 
 
-@cache
 def profiled(*more: str) -> tuple[Ended, Result]:
-    before = set(place().glob("runs/profile-*"))
-    ended = fine(measure_here(place(), "profile", "--plan", str(planned()[1]), *SHORT, *more))
-    (folder,) = set(place().glob("runs/profile-*")) - before
-    (run,) = (path for path in folder.iterdir() if path.is_dir())
-    return ended, read_result(RunFolder(run))
+    ended, folder = made("profile", "--plan", str(planned()[1]), *SHORT, *more)
+    return ended, result_in(folder)
 
 
 def test_the_recommended_row_is_what_is_measured_and_its_peak_is_the_plans_to_the_byte() -> None:
@@ -183,8 +182,7 @@ def test_the_recommended_row_is_what_is_measured_and_its_peak_is_the_plans_to_th
     assert result.config.accumulation_steps == max(1, round(row["physical_batches"]))
     assert result.config.noise_multiplier == row["noise_multiplier"]
     assert result.config.accumulation_steps > 2  # more than were estimated
-    assert result.record is not None
-    assert row["predicted"]["peak_bytes"] == result.record.memory.peak_allocated
+    assert row["predicted"]["peak_bytes"] == known(result.record).memory.peak_allocated
     assert read_result(RunFolder(place() / row["predicted"]["estimate"])).config.is_estimate
 
 
@@ -194,10 +192,9 @@ def test_the_terminal_and_mlflow_have_both() -> None:
     assert "+0 bytes" in ended.stdout
     run_id = json.loads(result.folder.mlflow.read_text())["run_id"]
     run = MlflowClient(f"sqlite:///{place()}/mlflow.db").get_run(run_id)
-    metrics = run.data.metrics
     predicted = recommended()["predicted"]
-    assert metrics["plan/peak_mib"] == pytest.approx(predicted["peak_bytes"] / 2**20)
-    assert metrics["plan/step_ms_least"] == pytest.approx(1e3 * predicted["step_s_least"])
+    assert run.data.metrics["plan/peak_mib"] == pytest.approx(predicted["peak_bytes"] / 2**20)
+    assert run.data.metrics["plan/step_ms_least"] == pytest.approx(1e3 * predicted["step_s_least"])
     assert run.data.tags["dpprof.measured_for"] == planned()[1].name
     shown = call_dpprof(place(), "show", str(result.folder.path))
     assert f"Beside {planned()[1].name}" in shown.stdout
@@ -221,8 +218,7 @@ def test_a_row_that_is_named_is_measured() -> None:
     row = next(r for r in planned()[2]["options"] if (r["trainer"], r["logical_batch"]) == (other, 64))
     assert (result.config.trainer, result.config.batch_size) == (other, row["physical_batch"])
     assert result.config.noise_multiplier == row["noise_multiplier"]
-    assert result.predicted is not None
-    assert result.predicted.step_s_least == row["predicted"]["step_s_least"]
+    assert known(result.predicted).step_s_least == row["predicted"]["step_s_least"]
 
 
 def test_where_no_time_is_known_the_next_best_row_is_named() -> None:
@@ -247,22 +243,17 @@ def test_a_plan_for_a_gpu_that_is_not_there_names_the_device_to_give() -> None:
 
 
 def test_verify_takes_the_trainer_and_the_model() -> None:
-    ended = fine(measure_here(place(), "verify", "--plan", str(planned()[1] / "plan.json")))
+    ended, folder = made("verify", "--plan", str(planned()[1] / "plan.json"))
     assert "verifying 1 trainer on cpu: tiny-layers1, 4 samples of 16 tokens" in ended.stdout + ended.stderr
-    (folder,) = place().glob("runs/verify-*")
-    (run,) = (path for path in folder.iterdir() if path.is_dir())
-    config = read_result(RunFolder(run)).config
-    assert (config.trainer, config.noise_multiplier) == (
-        recommended()["trainer"],
-        recommended()["noise_multiplier"],
-    )
+    config, row = result_in(folder).config, recommended()
+    assert (config.trainer, config.noise_multiplier) == (row["trainer"], row["noise_multiplier"])
 
 
 def test_advise_takes_the_row_and_the_device() -> None:
     """With most changes made already, so that few are left to estimate."""
-    made = ("--activation-checkpointing", "true", "--precision", "bf16", "--loop", "lean", "--workers", "1")
-    fine(measure_here(place(), "advise", "--plan", str(planned()[1]), "--trainers", "bk", *made))
-    (folder,) = place().glob("runs/advice-*")
+    changed = ("--activation-checkpointing", "true", "--precision", "bf16", "--loop", "lean")
+    plan = ("--plan", str(planned()[1]), "--trainers", "bk", "--workers", "1")
+    _, folder = made("advise", *plan, *changed)
     advice = json.loads((folder / "advice.json").read_text())
     assert advice["answer"].startswith("It fits 4.3 MiB")
     asked, row = advice["experiment"], recommended()

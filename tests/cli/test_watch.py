@@ -10,66 +10,59 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from conftest import lay_out_store, runs_of
+from conftest import Ended, fine, lay_out_store, runs_of
 from example_runs import known
 from forked import fork
 from watched import STEP, record_in, watch
 
 from dpprof.errors import shown
 from dpprof.record.folder import RunFolder
-from dpprof.record.record import PassStatus
+from dpprof.record.record import PassStatus, Record
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "own_loops"
 PLAIN = {"zero_grad", "forward", "backward", "optimizer_step"}
 FLAT = PLAIN | {"clip", "noise"}
 GHOST = FLAT - {"backward"} | {"backward_norms", "backward_weighted"}
-# Libraries that a script needs beside those that dpprof needs.
-OF_SCRIPTS = {
-    "hugging_face_trainer": ["transformers", "accelerate"],
-    "trl_sft": ["trl", "datasets"],
-    "lightning_module": ["lightning"],
-    "accelerate_loop": ["accelerate"],
-    "opake_dpsgd": ["opake"],
-    "gpt2_lora_opacus": ["transformers", "peft"],
-}
-
-
+OPAKE = FLAT - {"zero_grad", "optimizer_step"}
+KEEPS_ZEROS, LATE = "call zero_grad(set_to_none=True)", "call zero_grad() before the model"
+# Scripts with their samples per step (none if Poisson-sampled), their phases, the libraries that they need
+# beside those that dpprof needs, and what is found of them: what their libraries do by default.
+LOOPS: list[tuple[str, int | None, set[str], str, str]] = [
+    ("plain", 32, PLAIN, "", ""),
+    ("accumulation", 64, PLAIN, "", ""),
+    ("opacus_flat", None, FLAT, "", KEEPS_ZEROS),
+    ("opacus_virtual_steps", None, FLAT, "", KEEPS_ZEROS),
+    ("opacus_ghost", None, GHOST, "", KEEPS_ZEROS),
+    ("hugging_face_trainer", 4, PLAIN, "transformers accelerate", ""),
+    ("trl_sft", 4, PLAIN, "trl datasets", ""),
+    ("lightning_module", 32, PLAIN, "lightning", LATE),
+    ("accelerate_loop", 32, PLAIN, "accelerate", ""),
+    ("opake_dpsgd", None, OPAKE, "opake", "the peak counts"),
+    ("gpt2_lora_opacus", None, FLAT, "transformers peft", ""),
+]
 # One of each kind of loop; the others are exhaustive. The tests of `--target` run a `transformers.Trainer`.
 SAMPLE = {"plain", "opacus_virtual_steps", "opacus_ghost", "lightning_module", "accelerate_loop"}
-# What is found of the scripts: what their libraries do by default.
-KEEPS_ZEROS = "call zero_grad(set_to_none=True)"
-FOUND = {
-    "opacus_flat": [KEEPS_ZEROS],
-    "opacus_virtual_steps": [KEEPS_ZEROS],
-    "opacus_ghost": [KEEPS_ZEROS],
-    "lightning_module": ["call zero_grad() before the model"],
-    "opake_dpsgd": ["the peak counts"],
-}
+
+
+def watch_text(folder: Path, text: str, *options: object) -> Ended:
+    """Watch a script of this text."""
+    (folder / "mine.py").write_text(text)
+    return watch(*options, "mine.py", cwd=folder)
+
+
+def finished(record: Record) -> bool:
+    """Whether all passes are."""
+    return {outcome.status for outcome in record.passes.values()} == {PassStatus.FINISHED}
 
 
 @pytest.mark.parametrize(
-    ("script", "batch_size", "phases"),
-    [
-        pytest.param(*case, marks=() if case[0] in SAMPLE else pytest.mark.exhaustive)
-        for case in (
-            ("plain", 32, PLAIN),
-            ("accumulation", 64, PLAIN),
-            ("opacus_flat", None, FLAT),
-            ("opacus_virtual_steps", None, FLAT),
-            ("opacus_ghost", None, GHOST),
-            ("hugging_face_trainer", 4, PLAIN),
-            ("trl_sft", 4, PLAIN),
-            ("lightning_module", 32, PLAIN),
-            ("accelerate_loop", 32, PLAIN),
-            ("opake_dpsgd", None, FLAT - {"zero_grad", "optimizer_step"}),
-            ("gpt2_lora_opacus", None, FLAT),
-        )
-    ],
+    ("script", "batch_size", "phases", "libraries", "finding"),
+    [pytest.param(*case, marks=() if case[0] in SAMPLE else pytest.mark.exhaustive) for case in LOOPS],
 )
 def test_a_script_does_what_it_does_without(
-    script: str, batch_size: int | None, phases: set[str], tmp_path: Path
+    script: str, batch_size: int | None, phases: set[str], libraries: str, finding: str, tmp_path: Path
 ) -> None:
-    for library in OF_SCRIPTS.get(script, []):
+    for library in libraries.split():
         if find_spec(library) is None:
             pytest.skip(f"{library} is not installed")
     path = EXAMPLES / f"{script}.py"
@@ -78,15 +71,13 @@ def test_a_script_does_what_it_does_without(
             at_once.submit(fork, "-W", "ignore", path, cwd=tmp_path),
             at_once.submit(watch, "--measured-steps", 4, path, cwd=tmp_path),
         )
-    alone, watched = (run.result() for run in runs)
-    assert watched.returncode == alone.returncode == 0, watched.stderr
+    alone, watched = (fine(run.result()) for run in runs)
     assert alone.stdout.splitlines()[-1] in watched.stdout.splitlines()
     record = record_in(tmp_path)
-    assert {outcome.status for outcome in record.passes.values()} == {PassStatus.FINISHED}
+    assert finished(record)
     assert record.phase_s.keys() == phases
-    found = FOUND.get(script, [])
-    assert len(record.warnings) == len(found)
-    assert all(words in warning for words, warning in zip(found, record.warnings, strict=True))
+    assert len(record.warnings) == bool(finding)
+    assert all(finding in warning for warning in record.warnings)
     if batch_size is None:  # Poisson-sampled: each step, and each pass, has a batch of its own
         assert len(set(record.step_samples)) > 1
         return
@@ -105,21 +96,38 @@ def test_a_module_is_watched_with_its_arguments(tmp_path: Path) -> None:
     ("ending", "code", "says"),
     [
         ("sys.exit(7)", 7, ""),
-        ("sys.exit('no more')", 1, "no more"),
-        ("raise ValueError('bad luck')", 1, 'in <module>\n    raise ValueError("bad luck")'),
+        ('sys.exit("no more")', 1, "no more\n"),
+        ("sys.exit(0.0)", 1, "0.0\n"),
+        ("sys.exit([1])", 1, "[1]\n"),
+        ('raise ValueError("bad luck")', 1, '    raise ValueError("bad luck")\n'),
+        ("sys.stdout.close()", 0, ""),
         ("os._exit(5)", 5, ""),
+        ("os.kill(os.getpid(), __import__('signal').SIGTERM)", -signal.SIGTERM, ""),
     ],
 )
 def test_the_scripts_end_is_its_own(ending: str, code: int, says: str, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(STEP + "for _ in range(20): step()\n" + ending.replace("'", '"') + "\n")
-    done = watch("mine.py", cwd=tmp_path)
-    assert done.returncode == code
-    assert says in done.stderr
+    done = watch_text(tmp_path, STEP + f"for _ in range(20): step()\n{ending}\n")
+    assert (fork("mine.py", cwd=tmp_path).returncode, done.returncode) == (code, code)
+    assert f"\n{says}" in f"\n{done.stderr}"
+    assert "internal error" not in done.stderr
     assert "dpprof/" not in done.stderr.partition("Traceback")[2].partition("everything is kept")[0]
     record = record_in(tmp_path)
     assert len(record.step_s) == 10
-    if ending != "os._exit(5)":
+    assert record.passes["clean"].status is PassStatus.FINISHED
+    if not ending.startswith("os."):
         assert record.passes["trace"].status is PassStatus.SKIPPED
+
+
+def test_errors_of_a_module_are_told_as_without(tmp_path: Path) -> None:
+    """With the error that they come from, and without a frame of dpprof's."""
+    script = "try:\n    {}['key']\nexcept KeyError as error:\n    raise ValueError('bad luck') from error\n"
+    for text in ("x = = 1\n", script):
+        watched = watch_text(tmp_path, text)
+        told = fork("mine.py", cwd=tmp_path).stderr.replace(str(tmp_path) + "/", "")
+        assert watched.stderr.replace(str(tmp_path) + "/", "").startswith(told)
+    as_module = watch("-m", "mine", cwd=tmp_path)
+    assert "line 2, in <module>" in as_module.stderr
+    assert "dpprof/" not in as_module.stderr.partition("nothing was measured")[0]
 
 
 def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
@@ -138,37 +146,31 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
 
 
 def test_a_loop_without_end_is_ended_on_request(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(
-        STEP + "while True:\n    try:\n        step()\n    except Exception:\n        pass\n"
-    )
-    done = watch("--end", "true", "mine.py", cwd=tmp_path)
-    assert done.returncode == 0
-    assert {outcome.status for outcome in record_in(tmp_path).passes.values()} == {PassStatus.FINISHED}
+    loop = "while True:\n    try:\n        step()\n    except Exception:\n        pass\n"
+    fine(watch_text(tmp_path, STEP + loop, "--end", "true"))
+    assert finished(record_in(tmp_path))
 
 
 def test_what_cannot_be_watched_is_said(tmp_path: Path) -> None:
-    (tmp_path / "idle.py").write_text("print('nothing to train')\n")
-    done = watch("idle.py", cwd=tmp_path)
+    done = watch_text(tmp_path, "print('nothing to train')\n")
     assert (done.returncode, done.stdout) == (0, "nothing to train\n")
     assert "nothing was measured: the script took fewer optimizer steps" in done.stderr
     missing = watch("missing.py", cwd=tmp_path)
     assert missing.returncode == 2
     assert "script: got 'missing.py'" in missing.stderr
+    assert "script: got an empty text" in watch(cwd=tmp_path).stderr
     (tmp_path / "taken").touch()
-    unusable = (
-        *(
-            ("--runs-dir", "taken/runs"),
-            ("--runs-dir", "/proc/runs"),
-            ("--name", "a-b"),
-            ("--name", 201 * "a"),
-        ),
-        *(("--end", "mine.py"), ("--arguments", "'a"), ("--log", "yes")),
-    )
-    for option, value in unusable:
-        refused = watch(option, value, "idle.py", cwd=tmp_path)
+    unusable = {
+        "--runs-dir": ["taken/runs", "/proc/runs"],
+        "--name": ["a-b", 201 * "a"],
+        "--end": ["mine.py"],
+        "--arguments": ["'a"],
+        "--log": ["yes"],
+    }
+    for option, value in ((option, value) for option, values in unusable.items() for value in values):
+        refused = watch(option, value, "mine.py", cwd=tmp_path)
         assert (refused.returncode, refused.stdout) == (2, "")
         assert f"{option.strip('-').replace('-', '_')}: got {shown(value)}" in refused.stderr
-    assert "script: got an empty text" in watch(cwd=tmp_path).stderr
 
 
 def test_it_is_logged_on_request(tmp_path: Path) -> None:
@@ -190,9 +192,9 @@ def test_a_store_that_refuses_changes_nothing_but_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mlflow.db").write_text("no database")
-    (tmp_path / "mine.py").write_text(STEP + "for _ in range(30): step()\nsys.exit(7)\n")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
-    done = watch("--measured-steps", 4, "--log", "true", "mine.py", cwd=tmp_path)
+    script = STEP + "for _ in range(30): step()\nsys.exit(7)\n"
+    done = watch_text(tmp_path, script, "--measured-steps", 4, "--log", "true")
     assert done.returncode == 7
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("dpprof:")]
     folder = line.rpartition("dpprof log ")[2]
@@ -235,11 +237,9 @@ with ThreadPoolExecutor(1) as first, ThreadPoolExecutor(1) as second:
         first.submit(step).result()
         second.submit(step).result()
 """
-    (tmp_path / "mine.py").write_text(STEP + threads)
-    done = watch("--measured-steps", 4, "mine.py", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    fine(watch_text(tmp_path, STEP + threads, "--measured-steps", 4))
     record = record_in(tmp_path)
-    assert {outcome.status for outcome in record.passes.values()} == {PassStatus.FINISHED}
+    assert finished(record)
     assert len(record.step_s) == 4
     assert any("optimizer steps ran in other threads" in warning for warning in record.warnings)
 
@@ -250,8 +250,8 @@ def test_the_end_of_the_loops_thread_ends_its_measurement(
 ) -> None:
     loop = f"[step() for _ in range({steps})]"
     threads = f"import threading\nt = threading.Thread(target=lambda: {loop})\nt.start(); t.join()\n"
-    (tmp_path / "mine.py").write_text(STEP + threads + "print(weight.sum().item())\nsys.exit(3)\n")
-    done = watch("--measured-steps", 4, "mine.py", cwd=tmp_path)
+    script = STEP + threads + "print(weight.sum().item())\nsys.exit(3)\n"
+    done = watch_text(tmp_path, script, "--measured-steps", 4)
     assert done.returncode == 3, done.stderr
     outcome = record_in(tmp_path).passes[unfinished]
     assert outcome.status is PassStatus.SKIPPED
@@ -266,64 +266,77 @@ if os.fork() == 0:
     sys.exit(0)
 print(os.waitstatus_to_exitcode(os.wait()[1]))
 """
-    (tmp_path / "mine.py").write_text(STEP + forks)
-    done = watch("--measured-steps", 4, "mine.py", cwd=tmp_path)
+    done = watch_text(tmp_path, STEP + forks, "--measured-steps", 4)
     assert (done.returncode, done.stdout) == (0, "0\n")
     assert "Steps in other processes" in done.stderr
     assert not list(tmp_path.glob("runs/*"))
 
 
-def test_a_compiled_optimizer_is_not_disturbed(tmp_path: Path) -> None:
-    script = """
+COMPILING = """
 import torch
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-@torch.compile(backend="eager", fullgraph=False)
+@torch.compile(backend="eager")
 def update(): optimizer.step()
+compiled = torch.compile(model, backend="aot_eager", fullgraph=FULLGRAPH)
 for _ in range(40):
-    optimizer.zero_grad(); loss = model(torch.randn(4, 8)).square().mean(); loss.backward(); update()
+    optimizer.zero_grad(); loss = FORWARD(torch.randn(4, 8)).square().mean(); loss.backward(); UPDATE()
 print(loss.item())
 """
-    (tmp_path / "mine.py").write_text(script)
-    alone = fork("mine.py", cwd=tmp_path)
-    watched = watch("--measured-steps", 4, "mine.py", cwd=tmp_path)
-    assert (watched.returncode, alone.returncode) == (0, 0), watched.stderr
+
+
+@pytest.mark.parametrize(
+    ("forward", "update", "fullgraph"),
+    [
+        ("model", "update", "False"),
+        ("compiled", "optimizer.step", "False"),
+        ("compiled", "optimizer.step", "True"),
+    ],
+)
+def test_compiled_code_runs_as_it_is_and_a_compiled_model_is_named(
+    forward: str, update: str, fullgraph: str, tmp_path: Path
+) -> None:
+    script = COMPILING.replace("FORWARD", forward).replace("UPDATE", update).replace("FULLGRAPH", fullgraph)
+    watched = fine(watch_text(tmp_path, script, "--measured-steps", 4))
+    alone = fine(fork("mine.py", cwd=tmp_path))
     assert alone.stdout.splitlines()[-1] in watched.stdout.splitlines()
+    warnings = record_in(tmp_path).warnings
+    assert forward == "model" or any(warning.startswith("compiled code") for warning in warnings)
 
 
-@pytest.mark.parametrize("fullgraph", [False, True])
-def test_compiled_code_runs_as_it_is_and_is_named(fullgraph: bool, tmp_path: Path) -> None:
+def test_the_model_is_the_one_that_is_trained_not_a_larger_teacher(tmp_path: Path) -> None:
     script = """
 import torch
-torch.manual_seed(0)
-model = torch.nn.Linear(8, 8)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-compiled = torch.compile(model, backend="aot_eager", fullgraph=FULLGRAPH)
+from torch import nn
+teacher = nn.Sequential(*(nn.Linear(8, 8) for _ in range(10)))
+class Student(nn.Sequential): pass
+student = Student(nn.Linear(8, 4), nn.Linear(4, 8))
+optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
 for _ in range(30):
+    values = torch.randn(4, 8)
+    with torch.no_grad():
+        wanted = teacher(values)
     optimizer.zero_grad()
-    loss = compiled(torch.randn(4, 8)).sum()
-    loss.backward()
+    (student(values) - wanted).square().mean().backward()
     optimizer.step()
-print(loss.item())
 """
-    (tmp_path / "mine.py").write_text(script.replace("FULLGRAPH", str(fullgraph)))
-    alone = fork("mine.py", cwd=tmp_path)
-    watched = watch("--measured-steps", 4, "mine.py", cwd=tmp_path)
-    assert watched.returncode == 0, watched.stderr
-    assert alone.stdout.splitlines()[-1] in watched.stdout.splitlines()
-    assert any(warning.startswith("compiled code") for warning in record_in(tmp_path).warnings)
+    done = fine(watch_text(tmp_path, script, "--measured-steps", 4))
+    record = record_in(tmp_path)
+    assert record.num_parameters == 8 * 4 + 4 + 4 * 8 + 8
+    assert all(group.trains and group.moved for group in record.parameters)
+    said = " ".join(done.stdout.split())
+    assert "several models were called: Student is taken for the model, and what Sequential holds" in said
 
 
 def test_a_notebook_shows_the_timeline(tmp_path: Path) -> None:
     """As nbconvert runs it, and in a page of Jupyter's."""
     pytest.importorskip("nbconvert")
     shutil.copy(EXAMPLES / "notebook.ipynb", tmp_path)
-    done = fork("-m", "nbconvert", "--to", "html", "--execute", "notebook.ipynb", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    fine(fork("-m", "nbconvert", "--to", "html", "--execute", "notebook.ipynb", cwd=tmp_path))
     page = (tmp_path / "notebook.html").read_text()
     assert "memory/peak_in_backward_mib" in page
     assert page.count("<iframe srcdoc=") == 1
     record = record_in(tmp_path)
-    assert {outcome.status for outcome in record.passes.values()} == {PassStatus.FINISHED}
+    assert finished(record)
     assert record.warnings == []

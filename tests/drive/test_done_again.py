@@ -1,11 +1,11 @@
 """An experiment that is done again: which figures its folder has at the end."""
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from example_runs import known
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import to_flat
@@ -13,7 +13,7 @@ from dpprof.drive.jobs import Runner
 from dpprof.drive.launch.in_process import Done
 from dpprof.drive.launch.job import Exit, Job
 from dpprof.drive.launch.local import LocalMachine
-from dpprof.drive.run import beside, drive_experiment, replace_or_discard
+from dpprof.drive.run import beside, drive_experiment, left_over, replace_or_discard
 from dpprof.record.figures.results import FAILED, FINISHED, KILLED, Result
 from dpprof.record.folder import RunFolder, SweepFolder
 from dpprof.record.link import Link
@@ -22,6 +22,7 @@ from dpprof.record.record import Failure, FailureKind, PassOutcome, PassStatus, 
 CONFIG = ExperimentConfig().resolve(cuda_available=False)
 PASSES = CONFIG.measuring.pass_names
 OOM, STOPPED = Failure(FailureKind.OOM, "no memory"), Failure(FailureKind.INTERRUPTED, "stopped by the user")
+LINK = Link("r", "sqlite:///m.db", True, "0a")
 EARLIER, AGAIN = 4, 5
 
 
@@ -38,10 +39,8 @@ class Leaves:
         if self.running:
             passes[PASSES[self.num_finished]] = PassOutcome(PassStatus.RUNNING)
         if passes:
-            config = to_flat(CONFIG)
-            folder.write_record(
-                Record(config, {}, passes=passes, step_s=[0.1] * 2, samples_per_step=samples, timed_s=0.2)
-            )
+            record = Record(to_flat(CONFIG), {}, passes=passes, step_s=[0.1] * 2, timed_s=0.2)
+            folder.write_record(dataclasses.replace(record, samples_per_step=samples))
         if self.failure:
             folder.write_error(self.failure)
 
@@ -64,17 +63,28 @@ class Scripted:
 
 
 def earlier_folder(tmp_path: Path, leaves: Leaves) -> RunFolder:
-    folder = RunFolder(tmp_path / "sweep" / "run")
+    """One that was logged."""
+    folder = RunFolder(tmp_path / "sweep" / "größe 1.again")
     folder.create(CONFIG)
     leaves.write(folder, EARLIER)
+    LINK.write(folder.mlflow)
     return folder
+
+
+def assert_alone(folder: RunFolder) -> None:
+    assert [path.name for path in folder.path.parent.iterdir()] == [folder.name]
 
 
 def do_again(folder: RunFolder, leaves: Leaves) -> Result:
     result = drive_experiment(CONFIG, folder, Runner(Scripted(leaves), 10, lambda line: None))
-    assert [path.name for path in folder.path.parent.iterdir()] == [folder.name]
+    assert_alone(folder)
     assert (result.name, result.folder.path) == (folder.name, folder.path)
     return result
+
+
+def samples_in(folder: RunFolder) -> int | None:
+    record = folder.read_record()
+    return record.samples_per_step if record else None
 
 
 ALL = len(PASSES)
@@ -99,16 +109,26 @@ ALL = len(PASSES)
 def test_new_figures_replace_earlier_ones_when_they_are_there(
     tmp_path: Path, before: Leaves, after: Leaves, kept: int | None, status: str
 ) -> None:
+    """And where they do, or a failure is told, the run in MLflow is to be replaced."""
     folder = earlier_folder(tmp_path, before)
-    result = do_again(folder, after)
-    assert result.status == status
-    record = folder.read_record()
-    assert (record.samples_per_step if record else None) == kept
+    assert do_again(folder, after).status == status
+    assert samples_in(folder) == kept
+    link = dataclasses.replace(LINK, complete=(kept, status) == (EARLIER, KILLED))
+    assert Link.read(folder.mlflow) == link
+
+
+@pytest.mark.parametrize("text", ["{", "[]"])
+@pytest.mark.parametrize("leaves", [Leaves(len(PASSES)), Leaves(0, failure=OOM)])
+def test_a_damaged_link_is_still_there(tmp_path: Path, text: str, leaves: Leaves) -> None:
+    """So that it is named when the folder is logged."""
+    folder = earlier_folder(tmp_path, Leaves(1))
+    folder.mlflow.write_text(text)
+    do_again(folder, leaves)
+    assert folder.mlflow.read_text() == text
 
 
 def test_a_stop_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
     folder = earlier_folder(tmp_path, Leaves(2, running=True))
-    folder.mlflow.write_text('{"complete": true}')
     before = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
     do_again(folder, Leaves(0, failure=STOPPED))
     assert {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()} == before
@@ -116,11 +136,9 @@ def test_a_stop_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
 
 def test_a_failure_is_told_with_the_figures_of_before(tmp_path: Path) -> None:
     folder = earlier_folder(tmp_path, Leaves(2, running=True))
-    Link("r", "sqlite:///m.db", True, "0a").write(folder.mlflow)
     do_again(folder, Leaves(0, failure=OOM))
     assert folder.read_error() == Failure(FailureKind.OOM, "done again, it failed: no memory", at=OOM.at)
     assert folder.log.read_text() == "again"
-    assert Link.read(folder.mlflow) == Link("r", "sqlite:///m.db", False, "0a")
 
 
 def test_a_damaged_folder_is_replaced(tmp_path: Path) -> None:
@@ -136,7 +154,21 @@ def test_what_a_killed_dpprof_left_beside_a_folder(tmp_path: Path, left: Leaves,
     folder = earlier_folder(tmp_path, Leaves(1, running=True))
     beside(folder).create(CONFIG)
     left.write(beside(folder), AGAIN)
-    replace_or_discard(SweepFolder(folder.path.parent))
-    record = known(folder.read_record())
-    assert record.samples_per_step == kept
-    assert [path.name for path in folder.path.parent.iterdir()] == [folder.name]
+    sweep = SweepFolder(folder.path.parent)
+    assert [run.name for run in sweep.runs()] == [folder.name], "it is no run of its own"
+    replace_or_discard(sweep)
+    assert samples_in(folder) == kept
+    assert_alone(folder)
+
+
+@pytest.mark.parametrize("renamed", [1, 2])
+def test_a_replacing_that_was_killed_is_brought_to_its_end(tmp_path: Path, renamed: int) -> None:
+    folder = earlier_folder(tmp_path, Leaves(1))
+    beside(folder).create(CONFIG)
+    Leaves(2).write(beside(folder), AGAIN)
+    folder.path.rename(folder.path.with_name(f".{folder.name}.before"))
+    if renamed == 2:
+        beside(folder).path.rename(folder.path)
+    assert list(left_over(SweepFolder(folder.path.parent))) == []
+    assert samples_in(folder) == AGAIN
+    assert_alone(folder)
