@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from conftest import refusal
 
 from dpprof.config.changes import (
     LARGER,
@@ -17,7 +18,6 @@ from dpprof.config.changes import (
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import parse_experiment
-from dpprof.errors import ConfigError
 from dpprof.vocabulary.trainers import DEFAULT_TRAINERS, TRAINERS
 
 
@@ -31,16 +31,8 @@ def names(config: ExperimentConfig, trainers: tuple[str, ...] = DEFAULT_TRAINERS
 
 
 def test_private_training_can_change_to_every_other_private_trainer() -> None:
-    assert names(experiment()) == [
-        "ghost",
-        "fast",
-        "bk",
-        "mixed",
-        "activation checkpointing",
-        "bf16",
-        "the lean loop",
-        "LoRA",
-    ]
+    others = ["activation checkpointing", "bf16", "the lean loop", "LoRA"]
+    assert names(experiment()) == ["ghost", "fast", "bk", "mixed", *others]
     assert not {"flat", "ghost", "bk"} & set(names(experiment(trainer="standard")))
 
 
@@ -96,8 +88,7 @@ def test_a_changed_experiment_has_the_options_of_its_trainer() -> None:
     bk = changed(experiment(), {"trainer": "DPBookKeepingTrainer", "norm": "blocked"})
     assert bk.options == {"norm": "blocked", "clipping": "flat"}
     assert changed(bk, {"trainer": "DPSGDTrainer"}).options == {}
-    with pytest.raises(ConfigError, match="norm"):
-        changed(experiment(), {"norm": "blocked"})
+    assert "norm" in refusal(changed, experiment(), {"norm": "blocked"})
 
 
 @pytest.mark.parametrize(("size", "steps", "smaller"), [(8, 1, (4, 2)), (9, 2, (3, 6)), (3, 1, (1, 3))])
@@ -118,11 +109,10 @@ def test_a_batch_that_does_not_divide_becomes_one_near_half_and_the_logical_one_
     assert again.alters == SAME
 
 
-@pytest.mark.parametrize("values", [{"batch_size": 1}, {"poisson_sampling": True}, {"trainer": "limited"}])
 @pytest.mark.usefixtures("limited")
-def test_a_batch_that_cannot_be_split_is_refused(values: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError):
-        smaller_batch(experiment(**values))
+def test_a_batch_that_cannot_be_split_is_refused() -> None:
+    for values in ({"batch_size": 1}, {"poisson_sampling": True}, {"trainer": "limited"}):
+        refusal(smaller_batch, experiment(**values))
 
 
 def test_options_are_those_of_the_command_line() -> None:

@@ -19,7 +19,6 @@ from dpprof.config.flat import from_flat, parse_drive, parse_experiment, to_flat
 from dpprof.config.grid import build_grid
 from dpprof.config.measuring import MeasuringConfig
 from dpprof.config.options import COMMANDS, training_options
-from dpprof.errors import ConfigError
 from dpprof.record.folder import RunFolder
 from dpprof.vocabulary.launcher_info import LauncherInfo
 from dpprof.vocabulary.launchers import LAUNCHERS
@@ -108,8 +107,8 @@ def test_in_a_sweep_they_go_to_the_trainers_that_have_them(tmp_path: Path) -> No
         "StandardTrainer": {},
         FOO: {"beta": 0.25, "tree": "flat"},
     }
-    with pytest.raises(ConfigError, match=rf"^beta: got '0\.25', allowed: only with {FOO}$"):
-        build_grid({**given, "trainers": "standard"}, cuda_available=lambda: False)
+    said = refusal(build_grid, {**given, "trainers": "standard"}, cuda_available=lambda: False)
+    assert said == f"beta: got '0.25', allowed: only with {FOO}"
 
 
 def test_an_unlisted_trainers_options_are_read_as_they_lie(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,30 +118,26 @@ def test_an_unlisted_trainers_options_are_read_as_they_lie(monkeypatch: pytest.M
     config = from_flat(flat)
     assert (config.trainer, dict(config.options)) == (FOO, {"beta": 0.25, "tree": "binary", "width": 8})
     assert to_flat(config) == flat
-    with pytest.raises(ConfigError, match=rf"^trainer: got '{FOO}', allowed: standard \(Standard"):
-        config.resolve(cuda_available=False)
-    with pytest.raises(ConfigError, match=r"^unknown option 'beta'"):
-        from_flat(flat | {"trainer": "flat"})
+    said = refusal(config.resolve, cuda_available=False)
+    assert said.startswith(f"trainer: got '{FOO}', allowed: standard (Standard")
+    assert refusal(from_flat, flat | {"trainer": "flat"}).startswith("unknown option 'beta'")
 
 
 def test_a_launchers_options_come_with_the_launcher() -> None:
-    values = {"queue": "long", "runs_dir": "r", "lr": "1"}
-    with pytest.raises(ConfigError, match=r"^queue: got 'long', allowed: only with far$"):
-        parse_drive(values)
-    drive, rest = parse_drive({"runs_dir": "r", "lr": "1"})
-    assert (drive, rest) == (DriveConfig(runs_dir="r"), {"lr": "1"})
+    values = {"runs_dir": "r", "lr": "1"}
+    assert refusal(parse_drive, values | {"queue": "long"}) == "queue: got 'long', allowed: only with far"
+    assert parse_drive(values) == (DriveConfig(runs_dir="r"), {"lr": "1"})
     far = DriveConfig(launcher="far", options={"queue": "long"})
     assert take(FarOptions, far.options) == (FarOptions("long"), {})
 
 
-def test_one_setting_of_two_trainers_is_one_option(monkeypatch: pytest.MonkeyPatch) -> None:
-    listed(monkeypatch, "DPBarTrainer", FooOptions)
-    assert training_options()["beta"].takers == (FOO, "DPBarTrainer")
-
-
 @pytest.mark.parametrize("name", ["beta", "lr", "runs_dir"])
 @pytest.mark.filterwarnings("always")
-def test_another_setting_of_a_taken_name_is_left_out(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_one_setting_of_two_trainers_is_one_option_and_another_of_its_name_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    listed(monkeypatch, "DPBarTrainer", FooOptions)
+    assert training_options()["beta"].takers == (FOO, "DPBarTrainer")
     other = dataclasses.make_dataclass("Other", [(name, int, setting(1, "Another."))], frozen=True)
     listed(monkeypatch, "DPBarTrainer", other)
     with pytest.warns(UserWarning, match=f"the option {name} of DPBarTrainer is left out: the name is taken"):

@@ -21,22 +21,18 @@ def test_presets() -> None:
     assert metric_names("full, basic") == list(PRESETS["full"])
 
 
-def test_single_names_come_with_the_duration_and_once() -> None:
-    assert metric_names("sm__cycles_active.avg,dram__bytes_read.sum,sm__cycles_active.avg") == [
-        DURATION,
-        "sm__cycles_active.avg",
-        DRAM_READ,
-    ]
-
-
-def test_nvprofs_names_are_translated() -> None:
-    for old, names in NVPROF.items():
-        assert metric_names(old) == [DURATION, *names]
-
-
-def test_a_rate_is_counted_as_its_sum() -> None:
-    assert metric_names("dram__bytes_read.sum.per_second") == [DURATION, DRAM_READ]
-    assert metric_names("dram__bytes_op_write.sum.per_second") == [DURATION, DRAM_WRITTEN]
+@pytest.mark.parametrize(
+    ("asked", "names"),
+    [
+        *(NVPROF.items()),
+        ("sm__a.avg,dram__bytes_read.sum,sm__a.avg", ["sm__a.avg", DRAM_READ]),
+        # A rate is counted as its sum.
+        ("dram__bytes_read.sum.per_second", [DRAM_READ]),
+        ("dram__bytes_op_write.sum.per_second", [DRAM_WRITTEN]),
+    ],
+)
+def test_single_names_and_nvprofs_come_with_the_duration_and_once(asked: str, names: list[str]) -> None:
+    assert metric_names(asked) == [DURATION, *names]
 
 
 @pytest.mark.parametrize(

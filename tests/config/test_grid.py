@@ -4,6 +4,7 @@ import itertools
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from conftest import refusal
@@ -11,7 +12,6 @@ from conftest import refusal
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.grid import Grid, build_grid
 from dpprof.config.measuring import MeasuringConfig
-from dpprof.errors import ConfigError
 from dpprof.vocabulary.trainers import DEFAULT_TRAINERS, TRAINERS
 
 # One cell.
@@ -34,48 +34,37 @@ def saved(folder: Path, content: object) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize(
-    ("device", "sizes", "seq_lens", "batch_sizes"),
-    [("cpu", ["mini"], [32], [4, 8]), ("cuda", ["1b"], [512, 1024], [4, 8])],
-)
-def test_defaults_depend_on_the_device(
-    device: str, sizes: list[str], seq_lens: list[int], batch_sizes: list[int]
-) -> None:
+@pytest.mark.parametrize(("device", "size", "seq_lens"), [("cpu", "mini", [32]), ("cuda", "1b", [512, 1024])])
+def test_defaults_depend_on_the_device(device: str, size: str, seq_lens: list[int]) -> None:
     # Trainers vary fastest, so that a cell's twins run next to each other.
-    expected = list(itertools.product(sizes, ["fp32"], seq_lens, batch_sizes, DEFAULT_TRAINERS))
+    expected = list(itertools.product([size], ["fp32"], seq_lens, [4, 8], DEFAULT_TRAINERS))
     assert points(build_grid({"device": device}, cuda_available=lambda: True)) == expected
     assert points(build_grid({}, cuda_available=lambda: device == "cuda")) == expected
 
 
 def test_every_axis_is_parsed_by_the_rules_of_its_field() -> None:
-    found = grid(
-        trainers="flat, standard, DPSGDTrainer",
-        batch_sizes="1,8,08",
-        seq_lens="16",
-        model_sizes="tiny,small",
-        precisions="fp32,bf16",
-    )
+    sizes = {
+        "model_sizes": "tiny,small",
+        "precisions": "fp32,bf16",
+        "seq_lens": "16",
+        "batch_sizes": "1,8,08",
+    }
     trainers = ["DPSGDTrainer", "StandardTrainer"]
     expected = itertools.product(["tiny", "small"], ["fp32", "bf16"], [16], [1, 8], trainers)
+    found = grid(**sizes, batch_sizes="1,8,08", trainers="flat, standard, DPSGDTrainer")
     assert points(found) == list(expected)
 
 
 @pytest.mark.usefixtures("limited")
-def test_words_stand_for_trainers() -> None:
+def test_words_stand_for_trainers_and_what_one_cannot_is_refused_with_the_reason() -> None:
     def trainers(text: str) -> list[str]:
         return [config.trainer for config in grid(**ONE | {"trainers": text}).experiments.values()]
 
     assert trainers("all") == list(DEFAULT_TRAINERS)
     assert set(trainers("every")) | {"LimitedTrainer"} == set(TRAINERS)
     assert trainers("all, limited") == [*DEFAULT_TRAINERS, "LimitedTrainer"]
-
-
-@pytest.mark.usefixtures("limited")
-def test_what_a_trainer_cannot_is_refused_with_the_reason() -> None:
-    message = refusal(grid, trainers="flat,limited", precisions="fp32,bf16")
-    assert message == (
-        "precision: got 'bf16', allowed: fp32 with limited: it does not follow autocast; use flat"
-    )
+    message = "precision: got 'bf16', allowed: fp32 with limited: it does not follow autocast; use flat"
+    assert refusal(grid, trainers="flat,limited", precisions="fp32,bf16") == message
 
 
 @pytest.mark.parametrize(
@@ -83,10 +72,7 @@ def test_what_a_trainer_cannot_is_refused_with_the_reason() -> None:
     [
         ({"precisions": "bf16"}, ["mini_bs2_seq16"]),
         ({"precisions": "fp32,bf16"}, ["mini_bs2_seq16_fp32", "mini_bs2_seq16_bf16"]),
-        (
-            {"workload": "pkg:make", "model_sizes": "tiny,small"},
-            ["make_bs2_seq16_tiny", "make_bs2_seq16_small"],
-        ),
+        ({"workload": "p:m", "model_sizes": "tiny,small"}, ["m_bs2_seq16_tiny", "m_bs2_seq16_small"]),
         ({"model_sizes": "tiny,small", "hidden_dim": "64"}, ["tiny_bs2_seq16", "small-hidden64_bs2_seq16"]),
     ],
 )
@@ -128,42 +114,25 @@ def test_refusals(tmp_path: Path, values: dict[str, object], message: str) -> No
 
 
 def test_cuda_is_looked_for_only_after_the_options_are_read() -> None:
-    asked = []
-
-    def cuda_available() -> bool:
-        asked.append(True)
-        return False
-
-    with pytest.raises(ConfigError, match=r"^lr: got 'fast'"):
-        build_grid({"lr": "fast"}, cuda_available=cuda_available)
-    assert asked == []
-    build_grid({}, cuda_available=cuda_available)
-    assert asked == [True]
+    cuda = Mock(return_value=False)
+    assert refusal(build_grid, {"lr": "fast"}, cuda_available=cuda).startswith("lr: got 'fast'")
+    assert cuda.call_count == 0
+    build_grid({}, cuda_available=cuda)
+    assert cuda.call_count == 1
 
 
 def test_a_json_file_may_hold_any_option_as_text_number_or_list(tmp_path: Path) -> None:
-    content = {
-        "trainers": ["flat"],
-        "batch_sizes": [1, 2],
-        "seq_lens": 16,
-        "passes": ["clean", "memory"],
-        "lr": 0.5,
-        "sweep_name": "mine",
-        "resume": True,
-    }
-    found = grid(config=saved(tmp_path, content))
+    content = {"trainers": ["flat"], "batch_sizes": [1, 2], "seq_lens": 16, "passes": ["clean", "memory"]}
+    path = saved(tmp_path, content | {"lr": 0.5, "sweep_name": "mine", "resume": True})
+    found = grid(config=path)
     assert points(found) == [("mini", "fp32", 16, size, "DPSGDTrainer") for size in (1, 2)]
     assert {(c.measuring.passes, c.lr) for c in found.experiments.values()} == {("clean,memory", 0.5)}
     assert (found.config.sweep_name, found.config.resume) == ("mine", True)
-
-
-def test_an_option_wins_over_the_file_with_its_default_too(tmp_path: Path) -> None:
-    path = saved(
-        tmp_path, {"batch_sizes": [8], "seq_lens": [16], "lr": 0.5, "momentum": 0.9, "resume": False}
-    )
-    given = {"seq_lens": "32", "lr": "1e-2", "momentum": "0.1", "trainers": "standard"}
+    # An option wins over the file, with its default too.
+    given = {"seq_lens": "32", "lr": "1e-2", "trainers": "standard", "batch_sizes": "8"}
     (config,) = grid(config=path, **given).experiments.values()
-    assert (config.batch_size, config.seq_len, config.lr, config.momentum) == (8, 32, 0.01, 0.1)
+    assert (config.trainer, config.seq_len, config.lr) == ("StandardTrainer", 32, 0.01)
+    assert (config.batch_size, config.measuring.passes) == (8, "clean,memory")
 
 
 def test_a_text_is_held_against_each_cells_own_length(tmp_path: Path) -> None:
@@ -206,17 +175,14 @@ def test_the_default_sweep_on_the_cpu_foresees_a_large_model() -> None:
     assert {(config.precision, config.lr) for config in large.values()} == {("bf16", 0.5)}
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"model_sizes": "mini"},
-        {"hidden_dim": "64"},
-        {"workload": "example_workloads:mlp"},
-        {"trainers": "standard,ghost"},
-    ],
-)
-def test_any_other_sweep_foresees_nothing(values: dict[str, object]) -> None:
-    assert grid(**values).foreseen == {}
+def test_any_other_sweep_foresees_nothing() -> None:
+    for name, value in {
+        "model_sizes": "mini",
+        "hidden_dim": "64",
+        "workload": "example_workloads:mlp",
+        "trainers": "standard,ghost",
+    }.items():
+        assert grid(**{name: value}).foreseen == {}
     assert build_grid({}, cuda_available=lambda: True).foreseen == {}
     assert build_grid({"device": "cpu"}, EstimatingConfig, cuda_available=lambda: True).foreseen == {}
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import ROOT
+from conftest import ROOT, artifacts_of
 from example_config import changed, experiment
 from example_ncu import STEP, StandIn
 from example_runs import known
@@ -75,23 +75,34 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder.path
 
 
-def count_in(folder: RunFolder, measured: Path, config: ExperimentConfig, stop: Stop | None = None) -> Result:
-    """Count in a copy of a measured folder."""
+def runner(timeout_s: float = 60.0, stop: Stop | None = None) -> Runner:
+    return Runner(LocalLauncher(), timeout_s, lambda line: None, stop or Stop())
+
+
+def copied(folder: RunFolder, measured: Path, config: ExperimentConfig) -> Record:
+    """The record of a copy of a measured folder."""
     shutil.copytree(measured, folder.path, dirs_exist_ok=True)
     folder.write_config(config)
-    record = known(folder.read_record())
-    count(config, folder, record, Runner(LocalLauncher(), 60.0, lambda line: None, stop or Stop()))
+    return known(folder.read_record())
+
+
+def count_in(folder: RunFolder, measured: Path, config: ExperimentConfig, stop: Stop | None = None) -> Result:
+    """Count in a copy of a measured folder."""
+    count(config, folder, copied(folder, measured, config), runner(stop=stop))
     return read_result(folder)
 
 
-def count_alone(
-    folder: RunFolder, config: ExperimentConfig, timeout_s: float = 60.0, stop: Stop | None = None
-) -> tuple[Record, Failure | None]:
+def count_alone(folder: RunFolder, config: ExperimentConfig, asked: Runner) -> tuple[Record, Failure | None]:
     """Count in a new folder."""
     folder.create(config)
     record = Record(to_flat(config), {})
-    count(config, folder, record, Runner(LocalLauncher(), timeout_s, lambda line: None, stop or Stop()))
+    count(config, folder, record, asked)
     return record, folder.read_error()
+
+
+def export_command(ncu: StandIn) -> list[str]:
+    """How the program was asked to count."""
+    return next(call for call in ncu.calls if "--export" in call)
 
 
 def processes_of(folder: RunFolder) -> list[psutil.Process]:
@@ -112,21 +123,18 @@ def test_the_step_is_counted_in_a_second_process(
     result = drive(folder)
     assert result.status == FINISHED
     assert outcome(result).status == "finished"
-    assert result.record is not None
-    assert sum(row.launches for row in known(result.record.counters).rows) == 11
-    assert known(result.record.counters).settings["version"] == "2024.1.1.0"
-    assert result.record.environment["ncu_cache_control"] == "none"
+    record = known(result.record)
+    assert sum(row.launches for row in known(record.counters).rows) == 11
+    assert known(record.counters).settings["version"] == "2024.1.1.0"
+    assert record.environment["ncu_cache_control"] == "none"
     figures = result.metrics
     assert figures["counters/forward/kernel_ms"] == pytest.approx((3 + 40 + 10 + 6) / 1e3)
     report = "ncu_reports/report_DPSGDTrainer_bs2_seq16"
-    assert (
-        (folder.path / f"{report}.ncu-rep").read_text() == (folder.path / f"{report}.csv").read_text() == STEP
-    )
+    kinds = ("ncu-rep", "csv")
+    assert [(folder.path / f"{report}.{kind}").read_text() for kind in kinds] == [STEP, STEP]
     assert "the counted step is done" in folder.counter_log.read_text()
-    said = (folder.path / "lines.txt").read_text()
-    assert "counters pass" in said
-    assert "counters pass: 3 kernels" in said
-    assert read_result(folder).record == result.record
+    assert "counters pass: 3 kernels" in (folder.path / "lines.txt").read_text()
+    assert read_result(folder).record == record
     tracker = Tracker()
     tracker.open()
     run_id = tracker.log_result(result, {})
@@ -135,15 +143,13 @@ def test_the_step_is_counted_in_a_second_process(
     assert figures["counters/class/matrix_product/kernel_launches"] == 3
     assert run.data.params["ncu_version"] == "2024.1.1.0"
     assert run.data.params["ncu_clock_control"] == "none"
-    artifacts = [file.path for file in MlflowClient().list_artifacts(run_id)]
-    assert {"ncu_reports", "ncu.log", "kernels.json"} <= set(artifacts)
-    kept = {file.path for file in MlflowClient().list_artifacts(run_id, "ncu_reports")}
-    assert kept == {f"{report}.ncu-rep", f"{report}.csv"}
+    assert {"ncu_reports", "ncu.log", "kernels.json"} <= artifacts_of(tmp_path, run)
+    assert artifacts_of(tmp_path, run, "ncu_reports") == {f"{report}.{kind}" for kind in kinds}
 
 
 def test_the_command_line(ncu: StandIn, folder: RunFolder, measured: Path) -> None:
     count_in(folder, measured, CONFIG)
-    command = next(call for call in ncu.calls if "--export" in call)
+    command = export_command(ncu)
     wrapped = [sys.executable, "-P", MEASURE, "--counted-step", str(folder.path)]
     assert command[-len(wrapped) :] == wrapped
     options = command[: -len(wrapped)]
@@ -167,7 +173,7 @@ def test_the_chips_own_names_are_asked_for(ncu: StandIn, folder: RunFolder, meas
     ncu.plan(metrics=names, report=(ROOT / "tests" / "drive" / "ncu" / "reports" / "sm_120.csv").read_text())
     wanted = "dram_read_throughput,dram__bytes_write.sum,sm__cycles_active.avg,gst_throughput"
     result = count_in(folder, measured, changed(CONFIG, counter_metrics=wanted))
-    command = next(call for call in ncu.calls if "--export" in call)
+    command = export_command(ncu)
     assert command[command.index("--metrics") + 1] == (
         "gpu__time_duration.sum,dram__bytes_op_read.sum,dram__bytes_op_write.sum,sm__cycles_active.avg"
     )
@@ -182,17 +188,11 @@ def test_the_chips_own_names_are_asked_for(ncu: StandIn, folder: RunFolder, meas
 
 
 DONE = "[dpprof] the counted step is done"
-
-
 CASES: list[tuple[dict[str, Any], str, str]] = [
     ({"metrics": []}, "skipped", "ncu finds no NVIDIA driver"),
     ({"say": ["==ERROR== ERR_NVGPUCTRPERM"], "exit_code": 0}, "skipped", "this user may not read"),
     ({"say": ["==ERROR== a driver resource was unavailable"], "exit_code": 9}, "skipped", "another tool"),
-    (
-        {"say": ["==ERROR== Failed to find metric a__x"], "exit_code": 1},
-        "failed",
-        "the GPU has no metric",
-    ),
+    ({"say": ["==ERROR== Failed to find metric a__x"], "exit_code": 1}, "failed", "the GPU has no metric"),
     ({"say": ["==ERROR== Odd."], "exit_code": 1}, "failed", "ncu failed: Odd.; see ncu.log"),
     ({"say": [DONE, "==ERROR== No report."], "exit_code": 1}, "failed", "ncu failed: No report."),
     ({"exit_code": 0}, "failed", "ncu failed: it ended with exit code 0 and left no report"),
@@ -201,7 +201,7 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("mode", "plan", "status", "sentence"),
+    ("mode", "plan", "status", "said"),
     [
         pytest.param(mode, *case, marks=[pytest.mark.exhaustive] if (number + place) % 2 else [])
         for number, case in enumerate(CASES)
@@ -209,20 +209,14 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
     ],
 )
 def test_a_pass_that_counts_nothing(
-    ncu: StandIn,
-    folder: RunFolder,
-    measured: Path,
-    mode: str,
-    plan: dict[str, Any],
-    status: str,
-    sentence: str,
+    ncu: StandIn, folder: RunFolder, measured: Path, mode: str, plan: dict[str, Any], status: str, said: str
 ) -> None:
     """auto goes without, ncu fails; in both the clean figures stand, and the sentence is the same."""
     ncu.plan(**plan)
     result = count_in(folder, measured, changed(CONFIG, counters=mode))
     assert known(result.record).step_s
     assert outcome(result).status == status
-    assert (outcome(result).reason or "").startswith(sentence)
+    assert (outcome(result).reason or "").startswith(said)
     if status == "failed":
         assert known(result.record).failed_passes == {"counters": outcome(result).reason}
     elif mode == "auto":
@@ -236,7 +230,7 @@ def test_a_pass_that_counts_nothing(
 def test_the_wrapped_process_fails(ncu: StandIn, folder: RunFolder) -> None:
     """For real: there is no such factory."""
     config = dataclasses.replace(CONFIG, workload="example_workloads:nothing_of_the_name")
-    record, _ = count_alone(folder, config)
+    record, _ = count_alone(folder, config, runner())
     reason = record.passes["counters"].reason or ""
     assert record.passes["counters"].status == "failed"
     assert reason.startswith("the measured process failed under ncu: ConfigError: workload")
@@ -275,19 +269,17 @@ def test_resume_counts_what_could_not_be_counted_before(
 
 def test_the_pass_takes_too_long(ncu: StandIn, folder: RunFolder) -> None:
     ncu.plan(hang=True)
-    _, failure = count_alone(folder, changed(CONFIG, counters="ncu"), 3.0)
-    assert failure is not None
-    assert failure.kind == "timeout"
-    assert failure.message.startswith("stopped after timeout_s=3 seconds")
+    _, failure = count_alone(folder, changed(CONFIG, counters="ncu"), runner(3.0))
+    assert known(failure).kind == "timeout"
+    assert known(failure).message.startswith("stopped after timeout_s=3 seconds")
     assert processes_of(folder) == []
 
 
 def test_the_pass_is_stopped(ncu: StandIn, folder: RunFolder) -> None:
     stop = Stop()
     Timer(1.5, stop.request).start()
-    record, failure = count_alone(folder, CONFIG, stop=stop)
-    assert failure is not None
-    assert failure.kind == "interrupted"
+    record, failure = count_alone(folder, CONFIG, runner(stop=stop))
+    assert known(failure).kind == "interrupted"
     folder.write_record(record)
     assert read_result(folder).status == KILLED
     assert processes_of(folder) == []
@@ -312,9 +304,7 @@ def test_ctrl_c_while_the_program_talks(
 @pytest.mark.parametrize("mode", ["auto", "ncu"])
 def test_a_killed_counters_pass_is_no_end(folder: RunFolder, measured: Path, mode: str) -> None:
     """As after SIGKILL of the driver: the pass runs in the record, and nothing says why it is not done."""
-    shutil.copytree(measured, folder.path, dirs_exist_ok=True)
-    folder.write_config(changed(CONFIG, counters=mode))
-    record = known(folder.read_record())
+    record = copied(folder, measured, changed(CONFIG, counters=mode))
     record.passes["counters"] = PassOutcome(PassStatus.RUNNING)
     folder.write_record(record)
     result = read_result(folder)

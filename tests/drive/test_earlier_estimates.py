@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import measure_here
+from conftest import fine, measure_here
 
 from dpprof.drive.run import earlier_result
 from dpprof.record.folder import RunFolder, SweepFolder
@@ -27,11 +27,9 @@ def factory(config):
 
 def estimated(place: Path, *more: str) -> RunFolder:
     grid = ("--trainers", "bk", "--batch-sizes", "2", "--seq-lens", "8", "--device", "cpu")
-    ended = measure_here(place, "estimate", *grid, *more)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    (sweep,) = place.glob("runs/*")
-    (run,) = SweepFolder(sweep).runs()
-    return run
+    fine(measure_here(place, "estimate", *grid, *more))
+    (config,) = place.glob("runs/*/*/config.json")
+    return RunFolder(config.parent)
 
 
 def is_taken(folder: RunFolder, campaign: str = "another") -> bool:

@@ -1,5 +1,6 @@
 """A run folder in any state gives a result: what one experiment leaves behind stops no other."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -24,34 +25,28 @@ CONFIG = experiment(passes="clean,memory").resolve(cuda_available=False)
 
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
-    """An empty run folder."""
-    made = RunFolder(tmp_path / "run")
-    made.path.mkdir()
-    return made
+    return RunFolder(tmp_path / "run")
 
 
 def a_file(folder: RunFolder) -> None:
-    folder.path.rmdir()
     folder.path.write_text("not a folder")
 
 
 def a_link_to_nothing(folder: RunFolder) -> None:
-    folder.path.rmdir()
     folder.path.symlink_to("nowhere")
 
 
 def folders_for_files(folder: RunFolder) -> None:
     for path in (folder.config, folder.error, folder.path / "damaged_record.json"):
-        path.mkdir()
+        path.mkdir(parents=True)
         (path / "within").touch()
     folder.record.write_text("{")
 
 
 def a_record_that_does_not_fit_together(folder: RunFolder) -> None:
+    folder.path.mkdir()
     record = Record(to_flat(CONFIG), {}, passes={"clean": PassOutcome(PassStatus.FINISHED)})
-    folder.write_record(record)
-    written = json.loads(folder.record.read_text())
-    written["phase_s"] = {"forward": [0.1, "soon"]}
+    written = dataclasses.asdict(record) | {"phase_s": {"forward": [0.1, "soon"]}}
     folder.record.write_text(json.dumps(written))
 
 
@@ -68,13 +63,14 @@ def test_what_an_experiment_left_of_its_folder_is_repaired(
 
 
 def test_a_pipe_in_the_place_of_a_log_is_not_waited_for(folder: RunFolder) -> None:
+    folder.path.mkdir()
     os.mkfifo(folder.stacks)
     assert line_of_end(folder) is None
 
 
 def test_where_a_rank_hung_is_told_in_any_script(folder: RunFolder) -> None:
     script = folder.path / "é 漢 😀" / "hangs.py"
-    script.parent.mkdir()
+    script.parent.mkdir(parents=True)
     script.write_text(
         "import os, pathlib, sys\n"
         "from dpprof.measure.stacks import stacks_at_end\n"

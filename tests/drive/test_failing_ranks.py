@@ -1,6 +1,5 @@
 """An experiment of several ranks, one of which fails: the failure names it, and nothing is left."""
 
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import ROOT
+from conftest import TESTED
 from example_config import experiment
 from example_runs import known
 
@@ -32,21 +31,14 @@ GHOST, BK = "DPGhostClippingTrainer", "DPBookKeepingTrainer"
 
 @pytest.fixture(autouse=True)
 def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "tests")]))
+    monkeypatch.setenv("PYTHONPATH", TESTED)
 
 
 def failing(how: str, phase: str, *, rank: int = 1, step: int = 2, **settings: object) -> ExperimentConfig:
-    options = f"how={how},phase={phase},rank={rank},step={step}"
     given = {"trainer": GHOST, "parallel": "ddp", "passes": "clean", "measured_steps": 2} | settings
-    return experiment(
-        workload="example_failing_ranks:fails",
-        workload_options=options,
-        world_size=2,
-        batch_size=2,
-        seq_len=1,
-        device="cpu",
-        **given,
-    ).resolve(cuda_available=False)
+    given |= {"world_size": 2, "batch_size": 2, "seq_len": 1, "device": "cpu"}
+    given |= {"workload_options": f"how={how},phase={phase},rank={rank},step={step}"}
+    return experiment(workload="example_failing_ranks:fails", **given).resolve(cuda_available=False)
 
 
 def driven(config: ExperimentConfig, place: Path, timeout_s: float = 120) -> Result:
@@ -60,10 +52,6 @@ def _environment(process: psutil.Process) -> dict[str, str]:
         return process.environ()
     except psutil.Error:
         return {}
-
-
-def message(result: Result) -> str:
-    return known(result.failure).message
 
 
 KILLED = "ended by SIGKILL from outside"
@@ -92,9 +80,10 @@ def test_a_rank_that_fails_is_named(
     result = driven(failing(how, phase, **settings), tmp_path)
     rank = settings.get("rank", 1)
     assert result.status == FAILED
-    assert (known(result.failure).kind, known(result.failure).rank) == (kind, rank)
-    assert message(result).startswith(f"rank {rank}: ")
-    assert said in message(result)
+    failure = known(result.failure)
+    assert (failure.kind, failure.rank) == (kind, rank)
+    assert failure.message.startswith(f"rank {rank}: ")
+    assert said in failure.message
     assert time.monotonic() - began < 60
     if how == "refuse":
         assert REFUSED_ELSEWHERE in (tmp_path / "run" / "run.log").read_text()
@@ -128,9 +117,10 @@ def test_a_rank_that_hangs_is_named(phase: str, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("DPPROF_TEST_RANKS_THERE", str(there))
     monkeypatch.setattr(child, "time", Clock(there))
     result = driven(failing("hang", phase, parallel="fsdp2"), tmp_path, timeout_s=1000)
-    assert (known(result.failure).kind, known(result.failure).rank) == ("timeout", 1)
-    assert "rank 1 hung in" in message(result)
-    assert "example_failing_ranks.py" in message(result)
+    failure = known(result.failure)
+    assert (failure.kind, failure.rank) == ("timeout", 1)
+    assert "rank 1 hung in" in failure.message
+    assert "example_failing_ranks.py" in failure.message
 
 
 def test_what_was_measured_before_stands(tmp_path: Path) -> None:
@@ -162,7 +152,7 @@ _KILLED, _ABORTED, _OUT = Exit(-9), Exit(-6), Exit(-9, oom_killed=True)
 def test_who_failed(exits: tuple[Exit, ...], errors: tuple[str, ...], expected: int, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     for rank, text in enumerate(errors):
-        folder.rank(rank).path.mkdir(parents=True, exist_ok=True)
+        folder.rank(rank).path.mkdir(parents=True)
         if text:
             folder.rank(rank).write_error(Failure(FailureKind.ERROR, text))
     assert culprit(folder, Exit.of_ranks(exits), on_cuda=False) == expected
@@ -188,6 +178,6 @@ _LIKE_TORCH = _THREAD + '  File "/home/me/torch/distributed/model.py", line 30 i
 def test_who_hung(stacks: list[str], on_cuda: bool, expected: int | None, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     for rank, text in enumerate(stacks):
-        folder.rank(rank).path.mkdir(parents=True, exist_ok=True)
+        folder.rank(rank).path.mkdir(parents=True)
         folder.rank(rank).stacks.write_text(text)
     assert culprit(folder, Exit.of_ranks([_ENDED] * len(stacks)), on_cuda=on_cuda) == expected

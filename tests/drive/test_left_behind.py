@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from conftest import call_dpprof, lay_out_store, measure_here, runs_of
+from conftest import call_dpprof, fine, lay_out_store, measure_here, runs_of
 from started import started
 
 from dpprof.record.folder import SweepFolder, SweepState
@@ -24,28 +24,25 @@ PROFILE += ["--device", "cpu", "--passes", "clean", "--warmup-steps", "1", "--me
     "command", ["fit", *(pytest.param(one, marks=pytest.mark.exhaustive) for one in ("plan", "advise"))]
 )
 def test_what_a_killed_search_left_is_named_and_logged(tmp_path: Path, command: str) -> None:
-    process = started(
-        tmp_path,
-        [command, *COMMANDS[command]],
-        lambda: len(list(tmp_path.glob("runs/*/*/config.json"))) >= 2,
-    )
+    def are_two() -> bool:
+        return len(list(tmp_path.glob("runs/*/*/config.json"))) >= 2
+
+    process = started(tmp_path, [command, *COMMANDS[command]], are_two)
     process.kill()
     process.wait()
     (place,) = tmp_path.glob("runs/*")
     name = f"runs/{place.name}"
 
-    following = measure_here(tmp_path, "profile", *PROFILE)
-    assert following.returncode == 0, following.stderr
-    said = " ".join(following.stdout.split())
+    said = " ".join(fine(measure_here(tmp_path, "profile", *PROFILE)).stdout.split())
     assert f"{name} was left by process {process.pid} on " in said
     assert f"which was killed: dpprof log {name} logs its 2 runs" in said
 
     logged = call_dpprof(tmp_path, "log", name)
     assert f"{name}: 2 of 2 runs are in MLflow" in " ".join(logged.stdout.split())
     runs = runs_of(tmp_path)
-    assert runs[place.name].info.status == "KILLED"
-    parents = [run.data.tags.get("mlflow.parentRunId") for run in runs.values()]
-    assert parents.count(runs[place.name].info.run_id) == 2
+    parent = runs[place.name].info
+    assert parent.status == "KILLED"
+    assert [run.data.tags.get("mlflow.parentRunId") for run in runs.values()].count(parent.run_id) == 2
     assert not (place / ".lock").exists(), "nothing is left to name"
 
 

@@ -62,13 +62,10 @@ def test_an_odd_experiment_fails_with_the_right_reason(odd: Any, batch_size: int
         assert run.data.metrics["memory/peak_rss_mib"] > 100
 
 
-def test_a_fault_keeps_its_traceback(odd: Any) -> None:
+def test_a_traceback_and_a_damaged_record_are_kept(odd: Any) -> None:
     failed = run_folder(odd[0], 10)
-    assert "odd_loss" in json.loads(failed.error.read_text())["traceback"]
+    assert "odd_loss" in known(known(failed.read_error()).traceback)
     assert "odd_loss" in failed.log.read_text()
-
-
-def test_a_damaged_record_is_kept_under_another_name(odd: Any) -> None:
     assert (run_folder(odd[0], 5).path / "damaged_record.json").read_text() == "{"
 
 
@@ -132,13 +129,17 @@ def test_children_are_nested_and_carry_shared_params(odd: Any) -> None:
     runs = runs_of(odd[0])
     parent = runs.pop("odd")
     assert {run.info.run_name for run in runs.values()} == {f"standard b{size} s1" for size in EXPECTED}
+    shared = {
+        "mlflow.parentRunId": parent.info.run_id,
+        "dpprof.sweep": "odd",
+        "dpprof.trainer": "StandardTrainer",
+        "mlflow.runColor": trainer_info("StandardTrainer").color,
+        "mlflow.user": getpass.getuser(),
+    }
     for run in runs.values():
-        assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
-        assert run.data.tags["dpprof.sweep"] == "odd"
-        assert run.data.tags["dpprof.trainer"] == "StandardTrainer"
-        assert run.data.tags["mlflow.runColor"] == trainer_info("StandardTrainer").color
-        assert run.data.tags["mlflow.user"] == parent.data.tags["mlflow.user"] == getpass.getuser()
+        assert run.data.tags.items() >= shared.items()
         assert run.data.params["resolved_device"] == "cpu"
+    assert parent.data.tags["mlflow.user"] == getpass.getuser()
     assert "mlflow.runColor" not in parent.data.tags
 
 

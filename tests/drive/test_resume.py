@@ -8,7 +8,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import call_dpprof, measure_here, runs_of
+from conftest import call_dpprof, fine, measure_here, runs_of
+from example_runs import known
 from started import with_pipes
 
 GRID = ["--workload", "example_workloads:unlucky", "--trainers", "standard", "--seq-lens", "1"]
@@ -21,8 +22,7 @@ FIRST, SECOND, HANGS = (f"StandardTrainer_unlucky_bs{size}_seq1" for size in (2,
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished sweep of two cells."""
     folder = tmp_path_factory.mktemp("finished")
-    ended = measure_here(folder, "sweep", *GRID, "--batch-sizes", "2,4", *QUICK)
-    assert ended.returncode == 0, ended.stderr
+    fine(measure_here(folder, "sweep", *GRID, "--batch-sizes", "2,4", *QUICK))
     return folder
 
 
@@ -54,8 +54,7 @@ def test_a_cell_with_a_pass_cut_off_is_done_again(swept: Path) -> None:
     for link in links:
         link.write_text("{")
     measured_at = (runs / FIRST / "record.json").stat().st_mtime_ns
-    ended = measure_here(swept, "sweep", *GRID, "--batch-sizes", "2,4", *QUICK, *RESUME)
-    assert ended.returncode == 0, ended.stderr
+    ended = fine(measure_here(swept, "sweep", *GRID, "--batch-sizes", "2,4", *QUICK, *RESUME))
     told = "".join(ended.stdout.split())
     assert all(f"{link.relative_to(swept)}cannotberead:" in told for link in links)
     assert (runs / FIRST / "record.json").stat().st_mtime_ns == measured_at
@@ -68,18 +67,16 @@ def test_a_sweep_with_missing_cells_is_logged_as_stopped(swept: Path) -> None:
     runs = swept / "runs" / "s"
     shutil.rmtree(runs / SECOND)
     (swept / "mlflow.db").unlink()
-    ended = call_dpprof(swept, "log", "runs/s")
-    assert ended.returncode == 0, ended.stderr
+    ended = fine(call_dpprof(swept, "log", "runs/s"))
     assert f"has no complete figures of {SECOND}" in ended.stdout
     found = runs_of(swept)
     assert {name: run.info.status for name, run in found.items()} == {"s": "KILLED", FIRST: "FINISHED"}
     assert found["s"].data.params["num_experiments"] == "2"
-    assert call_dpprof(swept, "compare", "s").returncode == 0
+    fine(call_dpprof(swept, "compare", "s"))
     cut_off(runs / FIRST)
     call_dpprof(swept, "log", "runs/s")
     assert json.loads((runs / "sweep.json").read_text())["experiments"] == [FIRST, SECOND]
-    ended = measure_here(swept, "sweep", *GRID, "--batch-sizes", "2,4", *QUICK, *RESUME)
-    assert ended.returncode == 0, ended.stderr
+    fine(measure_here(swept, "sweep", *GRID, "--batch-sizes", "2,4", *QUICK, *RESUME))
     assert runs_of(swept)["s"].info.status == "FINISHED"
 
 
@@ -101,8 +98,7 @@ def test_a_terminal_that_closes_while_resuming_keeps_the_earlier_figures_and_nob
     time.sleep(1.0)
     (child,) = psutil.Process(driver.pid).children()
     for output in (driver.stdout, driver.stderr):
-        assert output is not None
-        output.close()
+        known(output).close()
     driver.send_signal(signal.SIGHUP)
     driver.send_signal(signal.SIGQUIT)
     assert driver.wait(timeout=60) == 130

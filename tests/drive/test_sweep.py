@@ -7,21 +7,19 @@ import statistics
 from pathlib import Path
 
 import pytest
-from conftest import artifacts_of, call_dpprof, lay_out_store, measure_here, runs_of
+from conftest import artifacts_of, call_dpprof, fine, lay_out_store, measure_here, runs_of
 from mlflow import MlflowClient
 
 QUICK = ["--warmup-steps", "2", "--measured-steps", "2", "--passes", "clean,memory"]
+DP_TRAINERS = ("DPSGDTrainer", "DPGhostClippingTrainer", "DPFastGradientClippingTrainer")
 
 
 def test_out_of_memory_alone_is_no_fault(tmp_path: Path) -> None:
     arguments = ["--workload", "example_workloads:unlucky", "--trainers", "standard", "--seq-lens", "1"]
-    ended = measure_here(tmp_path, "sweep", *arguments, "--batch-sizes", "5", "--sweep-name", "big", *QUICK)
-    assert ended.returncode == 0, ended.stderr
+    sweep = ["sweep", *arguments, "--batch-sizes", "5", "--sweep-name", "big"]
+    ended = fine(measure_here(tmp_path, *sweep, *QUICK))
     assert runs_of(tmp_path)["big"].info.status == "FINISHED"
     assert re.search(r"^standard +out of memory *$", ended.stdout, flags=re.MULTILINE)
-
-
-DP_TRAINERS = ("DPSGDTrainer", "DPGhostClippingTrainer", "DPFastGradientClippingTrainer")
 
 
 @pytest.mark.parametrize("others_processors", [0.0, 1.5])
@@ -36,8 +34,7 @@ def test_ratios_to_the_standard_twin(swept: Path, tmp_path: Path, others_process
         record["others_processor_s"] = others_processors * sum(steps)
         record["environment"] |= {"cpu_cores": "2", "torch_threads": "2"}
         path.write_text(json.dumps(record))
-    ended = call_dpprof(tmp_path, "log", "runs/grid é")
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    fine(call_dpprof(tmp_path, "log", "runs/grid é"))
     runs = runs_of(tmp_path)
     standard = runs["StandardTrainer_tiny_bs2_seq16"].data.metrics
     peak, step = "memory/peak_allocated_mib", "latency/step_ms_median"
@@ -65,27 +62,23 @@ def test_every_run_stands_in_mlflow_with_all_its_parts(swept: Path) -> None:
     assert figures["profiler/noise/self_time_ms"] > 0
     assert figures["profiler/matrix_product/self_time_ms"] > 0
     assert params["trainer"] == "DPSGDTrainer"
-    assert {"memory_timeline.html", "operators.json", "record.json", "tensorboard"} <= artifacts_of(
-        swept, run
-    )
+    kept = {"memory_timeline.html", "operators.json", "record.json", "tensorboard"}
+    assert kept <= artifacts_of(swept, run)
     traces = artifacts_of(swept, run, "tensorboard")
     assert any(name.endswith(".pt.trace.json.gz") for name in traces)
     assert any("events.out.tfevents" in name for name in traces)
     client = MlflowClient(f"sqlite:///{swept}/mlflow.db")
-    found = client.search_runs(
-        [run.info.experiment_id], 'tags.dpprof.trainer = "DPSGDTrainer" and params.seq_len = "16"'
-    )
+    query = 'tags.dpprof.trainer = "DPSGDTrainer" and params.seq_len = "16"'
+    found = client.search_runs([run.info.experiment_id], query)
     assert [each.info.run_id for each in found] == [run.info.run_id]
     steps = client.get_metric_history(run.info.run_id, "latency/step_ms")
     assert [metric.step for metric in steps] == [0, 1, 2]
 
 
 def test_summarize_rebuilds_the_summary_from_the_folders(swept: Path) -> None:
-    ended = call_dpprof(swept, "summarize", "--runs-dir", "runs", "--output", "results.json")
-    assert ended.returncode == 0, ended.stderr
-    assert (swept / "runs" / "grid é" / "summary.md").read_text() in call_dpprof(
-        swept, "summarize", "runs/grid é", "--format", "markdown"
-    ).stdout
+    folder = swept / "runs" / "grid é"
+    fine(call_dpprof(swept, "summarize", "--runs-dir", "runs", "--output", "results.json"))
+    shown = call_dpprof(swept, "summarize", "runs/grid é", "--format", "markdown").stdout
+    assert (folder / "summary.md").read_text() in shown
     (rebuilt,) = json.loads((swept / "results.json").read_text())
-    written = json.loads((swept / "runs" / "grid é" / "summary.json").read_text())
-    assert rebuilt == written
+    assert rebuilt == json.loads((folder / "summary.json").read_text())

@@ -43,10 +43,8 @@ def test_an_estimate_of_a_larger_model_that_was_cut_off_is_done_again(tmp_path: 
 
     for status, expected in ((PassStatus.RUNNING, ["e"]), (PassStatus.FINISHED, [])):
         folder.create(config)
-        record = known(
-            result(step_s=0.1, passes="estimate", outcomes={"estimate": PassOutcome(status)}).record
-        )
-        folder.write_record(record)
+        made = result(step_s=0.1, passes="estimate", outcomes={"estimate": PassOutcome(status)})
+        folder.write_record(known(made.record))
         _, *foreseen = sweep.stages()
         for stage in foreseen:
             for task in stage.tasks:
@@ -102,8 +100,7 @@ def test_they_are_no_runs_but_the_verdict_tells_them_and_only_what_failed_is_est
     again.parent = "as before"
     kept[0].record.write_text("[]")
     assert reusable_results(again).keys() == sweep.experiments.keys()
-    assert again.damaged == [
-        f"done again: {kept[0].name}: {kept[0].record} cannot be read: it is no record of dpprof's"
-    ]
+    said = f"done again: {kept[0].name}: {kept[0].record} cannot be read: it is no record of dpprof's"
+    assert again.damaged == [said]
     _, estimates = again.stages()
     assert len(estimates.tasks) == 2

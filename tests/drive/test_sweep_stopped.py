@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import call_dpprof, measure_here, runs_of
+from conftest import call_dpprof, fine, measure_here, runs_of
 from example_jobs import command
 from started import Process, started
 
@@ -74,8 +74,7 @@ def test_resume_does_only_what_is_missing(stopped: Path) -> None:
     first = stopped / "runs" / "stopped" / "StandardTrainer_unlucky_bs2_seq1" / "record.json"
     measured_at = first.stat().st_mtime_ns
     before = runs_of(stopped)
-    ended = measure_here(stopped, "sweep", *RESUME)
-    assert ended.returncode == 0, ended.stderr
+    fine(measure_here(stopped, "sweep", *RESUME))
     assert first.stat().st_mtime_ns == measured_at, "a finished cell was measured again"
     after = runs_of(stopped)
     assert after["stopped"].info.run_id == before["stopped"].info.run_id
@@ -103,14 +102,12 @@ def test_nothing_is_lost_when_mlflow_goes_away(tmp_path: Path) -> None:
 
     database.rmdir()
     (tmp_path / "away.db").rename(database)
-    ended = call_dpprof(tmp_path, "log", "runs/stopped")
-    assert ended.returncode == 0, ended.stderr
+    fine(call_dpprof(tmp_path, "log", "runs/stopped"))
     statuses = {name: run.info.status for name, run in runs_of(tmp_path).items()}
     assert statuses == {
         "stopped": "FAILED",
         "StandardTrainer_unlucky_bs2_seq1": "FINISHED",
         "StandardTrainer_unlucky_bs7_seq1": "FAILED",
     }
-    again = call_dpprof(tmp_path, "log", "runs/stopped")
-    assert again.returncode == 0
+    fine(call_dpprof(tmp_path, "log", "runs/stopped"))
     assert len(runs_of(tmp_path)) == 3, "logged twice"

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import call_dpprof, measure_here, runs_of
+from conftest import call_dpprof, fine, measure_here, runs_of
 from example_results import result
 
 from dpprof.config.drive import DriveConfig
@@ -18,6 +18,7 @@ from dpprof.record.record import VerifyCheck, VerifyResult
 from dpprof.vocabulary.launchers import LAUNCHERS
 from dpprof.vocabulary.trainers import TRAINER_GROUPS, TRAINERS
 
+VERIFY = ("verify", "--workload", "example_workloads:mlp", "--device", "cpu")
 RIGHT = VerifyResult([VerifyCheck("gradient_float64", PASS, "off by 1e-16", 1e-16, 1e-9)])
 WRONG = VerifyResult([VerifyCheck("gradient_float64", FAIL, "no sample is clipped", 0.5, 1e-9)])
 UNKNOWN = VerifyResult(doubt="every sample's gradient is zero")
@@ -36,10 +37,8 @@ def test_a_trainer_with_a_wrong_gradient_fails_the_check(tmp_path: Path) -> None
     right = result("StandardTrainer", step_s=0.002, peak_mib=3.0, verified=RIGHT)
     wrong = result("DPSGDTrainer", step_s=0.004, peak_mib=5.0, verified=WRONG)
     check = check_of(tmp_path, right, wrong)
-    assert {trainer: passed for trainer, (passed, _) in check.verdicts.items()} == {
-        "StandardTrainer": True,
-        "DPSGDTrainer": False,
-    }
+    passed = {trainer: passed for trainer, (passed, _) in check.verdicts.items()}
+    assert passed == {"StandardTrainer": True, "DPSGDTrainer": False}
     assert check.has_failed()
     with pytest.raises(ExperimentsFailed, match="1 of 2 trainers failed: DPSGDTrainer"):
         check.end()
@@ -75,8 +74,7 @@ def test_the_command_says_which_trainers_passed(tmp_path: Path, monkeypatch: pyt
     few = ("StandardTrainer", "DPGhostClippingTrainer")
     monkeypatch.setitem(TRAINER_GROUPS, "all", few)
     monkeypatch.setitem(LAUNCHERS, "local", LAUNCHERS["in_process"])
-    ended = call_dpprof(tmp_path, "test", "--device", "cpu")
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    ended = fine(call_dpprof(tmp_path, "test", "--device", "cpu"))
     for trainer in few:
         assert f"[TEST OK] {trainer} passed local test." in ended.stdout
     (parent,) = (run for run in runs_of(tmp_path).values() if run.data.tags.get("dpprof.kind") == "test")
@@ -85,12 +83,8 @@ def test_the_command_says_which_trainers_passed(tmp_path: Path, monkeypatch: pyt
 
 
 def test_verify_shows_checks_by_trainer_and_what_is_found(tmp_path: Path) -> None:
-    ended = measure_here(
-        tmp_path, "verify", "--trainers", "flat,bk", "--workload", "example_workloads:mlp", "--device", "cpu"
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    lines = ended.stdout.splitlines()
-    rows = {words[0]: words[1:] for line in lines if (words := line.split())}
+    ended = fine(measure_here(tmp_path, *VERIFY, "--trainers", "flat,bk"))
+    rows = {words[0]: words[1:] for line in ended.stdout.splitlines() if (words := line.split())}
     assert rows["check"] == ["flat", "bk"]
     assert rows["sensitivity_nan"] == ["warning", "pass"]
     assert "warning (flat): sensitivity_nan: a sample with a NaN loss is summed" in ended.stdout
@@ -103,14 +97,14 @@ def test_verify_shows_checks_by_trainer_and_what_is_found(tmp_path: Path) -> Non
     assert flat.data.metrics["verify/sensitivity_huge"] <= 1.003
     assert flat.data.tags["dpprof.verified"] == "pass"
     (page,) = tmp_path.glob("runs/verify-*/DPSGDTrainer_*/verify.html")
-    text = page.read_text()
-    assert all(name in text for name in ("gradient_float64", "noise_deviation", "max_grad_norm"))
+    for name in ("gradient_float64", "noise_deviation", "max_grad_norm"):
+        assert name in page.read_text()
 
 
 def test_a_failed_trainer_ends_verify_with_code_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     info = replace(TRAINERS["DPSGDTrainer"], target="example_faulty_trainers:LeaksOneSample")
     monkeypatch.setitem(TRAINERS, "DPSGDTrainer", info)
-    ended = measure_here(tmp_path, "verify", "--trainers", "flat", "--workload", "example_workloads:mlp")
+    ended = measure_here(tmp_path, *VERIFY, "--trainers", "flat")
     assert ended.returncode == 3, ended.stdout + ended.stderr
     assert "fail (flat): gradient_float64: the gradient of sample" in ended.stdout
     assert ended.stderr.endswith("1 of 1 trainers failed: DPSGDTrainer\n")

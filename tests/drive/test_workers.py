@@ -12,7 +12,7 @@ from dpprof.drive.jobs import Stop, Stopped, stop_on_signals
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
     """Begins with the defaults, whatever the tests were started under, and puts the handlers back."""
     before = {number: signal.signal(number, signal.SIG_DFL) for number in SIGNALS}
@@ -45,21 +45,17 @@ def test_results_come_in_order(at_a_time: int) -> None:
 
 def test_a_fault_reaches_the_caller_and_stops_the_others() -> None:
     stop = Stop()
-    stopped = []
+    stopped: list[bool] = []
 
     def fault() -> None:
         raise ValueError("mine")
 
-    def wait() -> None:
-        stopped.append(wait_for(stop))
-
     with pytest.raises(ValueError, match="mine"):
-        list(run_in_order([fault, wait, wait], 2, stop))
+        list(run_in_order([fault, *[lambda: stopped.append(wait_for(stop))] * 2], 2, stop))
     assert stopped in ([True], [True, True])
 
 
 @pytest.mark.parametrize("at_a_time", [1, 2])
-@pytest.mark.usefixtures("handlers")
 def test_ctrl_c_stops_what_runs_and_starts_nothing_more(at_a_time: int) -> None:
     stop = Stop()
 
@@ -72,10 +68,7 @@ def test_ctrl_c_stops_what_runs_and_starts_nothing_more(at_a_time: int) -> None:
         wait_for(stop)
         raise Stopped
 
-    def never() -> str:
-        return "never"
-
-    tasks = [interrupt, *[give_up] * (at_a_time - 1), never]
+    tasks = [interrupt, *[give_up] * (at_a_time - 1), lambda: "never"]
     with stop_on_signals(stop):
         assert list(run_in_order(tasks, at_a_time, stop)) == ["stopped"]
         os.kill(os.getpid(), signal.SIGTERM)
@@ -83,7 +76,6 @@ def test_ctrl_c_stops_what_runs_and_starts_nothing_more(at_a_time: int) -> None:
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-@pytest.mark.usefixtures("handlers")
 def test_a_closed_terminal_and_quit_stop_like_ctrl_c(number: int) -> None:
     stop = Stop()
     with stop_on_signals(stop):
@@ -92,7 +84,6 @@ def test_a_closed_terminal_and_quit_stop_like_ctrl_c(number: int) -> None:
     assert all(signal.getsignal(another) == signal.SIG_IGN for another in SIGNALS)
 
 
-@pytest.mark.usefixtures("handlers")
 def test_under_nohup_a_closed_terminal_stops_nothing() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     stop = Stop()
@@ -103,7 +94,6 @@ def test_under_nohup_a_closed_terminal_stops_nothing() -> None:
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
 
 
-@pytest.mark.usefixtures("handlers")
 def test_signals_work_as_before_where_nothing_was_stopped() -> None:
     before = signal.getsignal(signal.SIGINT)
     with stop_on_signals(Stop()):

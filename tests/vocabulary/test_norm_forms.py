@@ -6,9 +6,11 @@ from dpprof.config.devices import CPU_BALANCE, DEVICES
 from dpprof.vocabulary.clipping import BLOCKED, EXPLICIT, GRAM, MIXED
 from dpprof.vocabulary.norm_forms import BLOCK_BYTES, Balance, LayerShape, chosen, norm_costs
 
+SMALL = LayerShape(3, 1, 10, 7, 5)
+
 
 def test_costs_by_arithmetic() -> None:
-    costs = norm_costs(LayerShape(3, 1, 10, 7, 5), 4, CPU_BALANCE, keeps=True)
+    costs = norm_costs(SMALL, 4, CPU_BALANCE, keeps=True)
     assert costs[GRAM].flops == 2 * 3 * 100 * 12
     assert costs[GRAM].num_bytes == 2 * 3 * 100 * 4
     assert costs[GRAM].sum_flops == 2 * 3 * 10 * 35
@@ -16,9 +18,9 @@ def test_costs_by_arithmetic() -> None:
     assert costs[EXPLICIT].sum_flops == 2 * 3 * 35
     assert costs[EXPLICIT].num_bytes == 3 * 35 * 4
     assert costs[EXPLICIT].is_kept
-    halved = norm_costs(LayerShape(3, 1, 10, 7, 5), 2, CPU_BALANCE, keeps=True)
+    halved = norm_costs(SMALL, 2, CPU_BALANCE, keeps=True)
     assert halved[GRAM].num_bytes == costs[GRAM].num_bytes, "four bytes a number under bf16 too"
-    dropped = norm_costs(LayerShape(3, 1, 10, 7, 5), 4, CPU_BALANCE, keeps=False)[EXPLICIT]
+    dropped = norm_costs(SMALL, 4, CPU_BALANCE, keeps=False)[EXPLICIT]
     assert dropped.sum_flops == dropped.flops
     assert not dropped.is_kept
 
@@ -34,39 +36,34 @@ def test_the_strips_of_gram_matrices_up_to_the_diagonal(positions: int, blocks: 
 
 
 @pytest.mark.parametrize(
-    ("positions", "rows", "columns", "form"),
+    ("positions", "width", "form"),
     [
-        (256, 256, 256, EXPLICIT),  # T (M + N) > M N
-        (8, 512, 512, GRAM),
-        (1, 1000, 1000, GRAM),
-        (1500, 4096, 4096, BLOCKED),  # the blocks below the diagonal only
-        (65_536, 64, 64, EXPLICIT),
+        (256, 256, EXPLICIT),  # T (M + N) > M N
+        (8, 512, GRAM),
+        (1, 1000, GRAM),
+        (1500, 4096, BLOCKED),  # the blocks below the diagonal only
+        (65_536, 64, EXPLICIT),
     ],
 )
-def test_the_cheapest_that_is_no_larger_than_the_layers_own(
-    positions: int, rows: int, columns: int, form: str
-) -> None:
-    shape = LayerShape(2, 1, positions, rows, columns)
-    found = chosen(shape, MIXED, 4, CPU_BALANCE, keeps=True)
+def test_the_cheapest_that_is_no_larger_than_the_layers_own(positions: int, width: int, form: str) -> None:
+    found = chosen(LayerShape(2, 1, positions, width, width), MIXED, 4, CPU_BALANCE, keeps=True)
     assert found.form == form
-    own = 4 * 2 * positions * (rows + columns)
+    own = 4 * 2 * positions * 2 * width
     assert found.num_bytes <= max(own, BLOCK_BYTES)
 
 
 def test_the_time_of_a_form_is_that_of_its_flops_and_its_bytes() -> None:
     balance = Balance(10.0, 100.0, 1000)
-    costs = norm_costs(LayerShape(3, 1, 10, 7, 5), 4, balance, keeps=True)
+    costs = norm_costs(SMALL, 4, balance, keeps=True)
     sides, product = 3 * 10 * 12 * 4, 2 * 3 * 10 * 35
     gram = 2 * 3 * 100 * 4  # more than half of the cache
     assert costs[GRAM].time == pytest.approx((costs[GRAM].flops + product) / 10 + 2 * sides + 2 * gram)
     kept = 3 * 35 * 4
     assert costs[EXPLICIT].time == pytest.approx((product + 2 * 3 * 35) / 10 + sides + kept)
-    short = norm_costs(LayerShape(3, 1, 10, 7, 5), 2, balance, keeps=False)
+    short = norm_costs(SMALL, 2, balance, keeps=False)
     assert short[EXPLICIT].time == pytest.approx(2 * product / 100 + sides)
-    widened = 2 * sides
-    assert short[GRAM].time == pytest.approx(
-        costs[GRAM].flops / 10 + product / 100 + sides + widened + 2 * gram
-    )
+    widened, products = 2 * sides, costs[GRAM].flops / 10 + product / 100
+    assert short[GRAM].time == pytest.approx(products + sides + widened + 2 * gram)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import ROOT
+from conftest import TESTED
 from example_jobs import command, end_of, ran
 from example_runs import known
 
@@ -32,7 +32,7 @@ SLOW |= {"seq_len": 512, "device": "cuda", "target": "H100"}
 @pytest.fixture(scope="module", autouse=True)
 def _importable() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "tests")]))
+        patch.setenv("PYTHONPATH", TESTED)
         yield
 
 
@@ -79,16 +79,14 @@ def test_one_process_forks_all_estimates(launcher: LocalLauncher, tmp_path: Path
     assert "estimate pass" in first.log.read_text()
     failed = job(tmp_path / "failed", workload="example_workloads:not_a_workload")
     assert run(launcher, failed) == 1
-    failure = known(failed.folder.read_error())
-    assert failure.kind == "error"
+    assert known(failed.folder.read_error()).kind == "error"
     settings: dict[str, Any] = {"workload": "SimpleBigModel", "model_size": "tiny", "trainer": "bk"}
     forked = job(tmp_path / "forked", **settings)
     assert run(launcher, forked) == 0
     assert forking() == [parent]
     alone = job(tmp_path / "alone", **settings)
     subprocess.run(alone.command, check=True, stdout=subprocess.DEVNULL)
-    records = [one.folder.read_record() for one in (forked, alone)]
-    ledgers = [known(known(record).ledger) for record in records]
+    ledgers = [known(known(one.folder.read_record()).ledger) for one in (forked, alone)]
     assert ledgers[0].peak == ledgers[1].peak
     assert ledgers[0].traffic == ledgers[1].traffic
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import ROOT, fine, lay_out_store, run_dpprof
+from conftest import TESTED, fine, lay_out_store, run_dpprof
 from example_config import experiment
 from example_jobs import command, end_of
 from example_runs import known
@@ -50,7 +50,7 @@ time.sleep(100)
 @pytest.fixture(autouse=True)
 def _importable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sitecustomize.py").write_text(CUSTOM)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(ROOT), str(ROOT / "tests")]))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), TESTED]))
 
 
 @pytest.fixture
@@ -61,10 +61,8 @@ def launcher() -> Iterator[LocalLauncher]:
     assert not waiting(), "a process that nobody needs was left"
 
 
-def job(path: Path, **settings: Any) -> Job:
-    timeout_s = settings.pop("timeout_s", 120.0)
-    folder = RunFolder(path)
-    config = experiment(**SMALL | settings).resolve(cuda_available=False)
+def job(path: Path, *, timeout_s: float = 120, **settings: Any) -> Job:
+    config, folder = experiment(**SMALL | settings).resolve(cuda_available=False), RunFolder(path)
     folder.create(config)
     return measuring_job(config, folder, timeout_s)
 

@@ -62,10 +62,10 @@ def test_permission_is_looked_up_before_anything_is_started(
 )
 def test_a_program_that_is_not_the_one(script: str | None, sentence: str, tmp_path: Path) -> None:
     with pytest.raises(CountersUnavailable, match=sentence):
-        said(tmp_path, script).version()
+        made(tmp_path, script).version()
 
 
-def said(place: Path, script: str | None) -> Ncu:
+def made(place: Path, script: str | None) -> Ncu:
     """A shell script in the program's place."""
     if script is not None:
         (place / "ncu").write_text(f"#!/bin/sh\n{script}\n")
@@ -77,7 +77,7 @@ def test_with_two_kinds_of_gpu_a_metric_has_to_be_on_both(tmp_path: Path) -> Non
     table = '"Metric name","Metric type","Metric unit","Metric description","ad102","gh100"'
     rows = ['"a__x","Counter","byte","of, both","1","1"', '"a__y","Counter","byte","of one","","1"']
     script = "\n".join(["cat <<'END'", table, *rows, "END"])
-    assert said(tmp_path, script).available_metrics() == {"a__x"}
+    assert made(tmp_path, script).available_metrics() == {"a__x"}
 
 
 @pytest.mark.parametrize(
