@@ -71,7 +71,7 @@ def test_bad_input_is_one_line_and_starts_nothing(
     assert not (tmp_path / "runs").exists() or not os.listdir(tmp_path / "runs")
 
 
-def test_cuda_is_refused_where_there_is_none(dpprof: Run, tmp_path: Path) -> None:
+def test_cuda_is_refused_where_there_is_none(dpprof: Run) -> None:
     ended = dpprof("profile", "--device", "cuda", CUDA_VISIBLE_DEVICES="")
     assert ended.returncode == 2
     assert "device: got 'cuda', allowed: cpu or auto" in ended.stderr

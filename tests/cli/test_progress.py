@@ -26,9 +26,7 @@ def test_what_runs_how_far_it_is_and_what_is_left() -> None:
     progress.line(ended.name, "ledger pass")
     first, bar = lines(progress)
     assert re.fullmatch(rf"\[2/4\] {ended.name}: ledger pass +0:00:0\d", first)
-    assert re.search(r"1 of 4 done after 0:00:0\d · left -:--:--", bar), (
-        "nothing finished that tells the rest"
-    )
+    assert re.search(r"1 of 4 done after 0:00:0\d · left -:--:--", bar), "nothing tells the rest"
     progress.ended(ended)
     first, bar = lines(progress)
     assert first.startswith("writing the reports")

@@ -4,10 +4,9 @@ from pathlib import Path
 import example_counters
 import example_ledger
 import pytest
-from conftest import printed
+from conftest import printed, refusal
 
 from dpprof.cli.show import show
-from dpprof.errors import ConfigError
 from dpprof.record.record import Failure, FailureKind, Memory, ParameterGroup, PassOutcome, PassStatus
 
 shown = partial(printed, show)
@@ -60,8 +59,7 @@ def test_show_lists_what_trains_and_what_was_changed(tmp_path: Path) -> None:
 def test_tensors_can_be_limited_or_left_out(run: Path) -> None:
     assert "Largest tensors at the peak (1 of 4)" in shown(run, "--tensors", "1")
     assert "Largest tensors" not in shown(run, "--tensors", "0")
-    with pytest.raises(ConfigError, match="tensors: got -1, allowed: 0 or more"):
-        shown(run, "--tensors", "-1")
+    assert "tensors: got -1, allowed: 0 or more" in refusal(shown, run, "--tensors", "-1")
 
 
 def test_show_warns_of_a_ledger_that_misses_too_much(tmp_path: Path) -> None:
@@ -71,22 +69,20 @@ def test_show_warns_of_a_ledger_that_misses_too_much(tmp_path: Path) -> None:
 
 
 def test_show_says_why_there_is_nothing_to_show(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"run_folder: got .*nowhere.*, allowed: a run folder that exists"):
-        shown(tmp_path / "nowhere")
-    with pytest.raises(ConfigError, match=r"allowed: a folder with a config\.json in it"):
-        shown(tmp_path)
+    nowhere = refusal(shown, tmp_path / "nowhere")
+    assert nowhere.startswith("run_folder: got ")
+    assert nowhere.endswith("allowed: a run folder that exists")
+    assert "allowed: a folder with a config.json in it" in refusal(shown, tmp_path)
     unmeasured = example_ledger.record(ledger=None)
     folder = example_ledger.folder(tmp_path / "not asked for", unmeasured, None)
-    with pytest.raises(ConfigError, match=r"has no ledger to show; its ledger pass did not run \(passes="):
-        shown(folder.path)
+    said = "has no ledger to show; its ledger pass did not run (passes="
+    assert said in refusal(shown, folder.path)
     unmeasured.passes["ledger"] = PassOutcome(PassStatus.FAILED, "RuntimeError: no such operator")
     folder.write_record(unmeasured)
-    with pytest.raises(ConfigError, match="it failed: RuntimeError: no such operator"):
-        shown(folder.path)
+    assert "it failed: RuntimeError: no such operator" in refusal(shown, folder.path)
     folder = example_ledger.folder(tmp_path / "oom", None, None)
     folder.write_error(Failure(FailureKind.OOM, "out of memory"))
-    with pytest.raises(ConfigError, match="it failed: out of memory"):
-        shown(folder.path)
+    assert "it failed: out of memory" in refusal(shown, folder.path)
 
 
 def test_counters_are_shown_after_the_ledger_and_alone_without_one(tmp_path: Path) -> None:
@@ -110,5 +106,4 @@ def test_counters_are_shown_after_the_ledger_and_alone_without_one(tmp_path: Pat
     assert "(1 of 5)" in alone
     assert "DRAM / ledger" not in alone
     assert "Kernels with" not in shown(tmp_path / "alone", "--kernels", "0")
-    with pytest.raises(ConfigError, match="kernels: got -1, allowed: 0 or more"):
-        shown(tmp_path / "alone", "--kernels", "-1")
+    assert "kernels: got -1, allowed: 0 or more" in refusal(shown, tmp_path / "alone", "--kernels", "-1")

@@ -43,12 +43,7 @@ def test_defaults_depend_on_the_device(device: str, size: str, seq_lens: list[in
 
 
 def test_every_axis_is_parsed_by_the_rules_of_its_field() -> None:
-    sizes = {
-        "model_sizes": "tiny,small",
-        "precisions": "fp32,bf16",
-        "seq_lens": "16",
-        "batch_sizes": "1,8,08",
-    }
+    sizes = {"model_sizes": "tiny,small", "precisions": "fp32,bf16", "seq_lens": "16"}
     trainers = ["DPSGDTrainer", "StandardTrainer"]
     expected = itertools.product(["tiny", "small"], ["fp32", "bf16"], [16], [1, 8], trainers)
     found = grid(**sizes, batch_sizes="1,8,08", trainers="flat, standard, DPSGDTrainer")
