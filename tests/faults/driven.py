@@ -4,28 +4,23 @@ The stage that it is in shows in its folder and in its requests. A process that 
 frozen (SIGSTOP) and looked at again, so that the signal comes in that stage and in no other.
 """
 
-import os
-import resource
-import signal
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+import conftest
 import psutil
 
 from dpprof.drive.launch.job import MEASURE
 
-ROOT = Path(__file__).parent.parent.parent
 NAME = "swept"
 TRAINERS = ("StandardTrainer", "DPGhostClippingTrainer")
 _MARK = "DPPROF_FAULT_ROW"
 LONGEST_S = 300.0
-# Linux ends a session's processes with core dumps otherwise (SIGQUIT).
-resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
 class Missed(Exception):
@@ -33,17 +28,9 @@ class Missed(Exception):
 
 
 def environment(uri: str, experiment: str, **more: str) -> dict[str, str]:
-    """What a command needs to log there, and to measure quickly."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
-    return kept | {
-        "MLFLOW_TRACKING_URI": uri,
-        "MLFLOW_EXPERIMENT_NAME": experiment,
-        "MLFLOW_DISABLE_TELEMETRY": "true",
-        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
-        "OMP_NUM_THREADS": "1",
-        "COLUMNS": "120",
-        **more,
-    }
+    """What a command needs to log there."""
+    of_mlflow = {"MLFLOW_TRACKING_URI": uri, "MLFLOW_EXPERIMENT_NAME": experiment}
+    return conftest.environment(Path()) | of_mlflow | more
 
 
 class Driven:
@@ -52,10 +39,9 @@ class Driven:
     def __init__(self, folder: Path, env: dict[str, str], *arguments: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self._mark = folder, uuid.uuid4().hex
-        self.command = "resume" if "--resume" in arguments else arguments[0]
         number = len(list(folder.glob("*.out")))
         self._files = folder / f"{number}.out", folder / f"{number}.err"
-        with open(self._files[0], "wb") as out, open(self._files[1], "wb") as err, undisturbed_signals():
+        with open(self._files[0], "wb") as out, open(self._files[1], "wb") as err:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "dpprof", *arguments],
                 cwd=folder,
@@ -65,7 +51,6 @@ class Driven:
                 stderr=err,
                 start_new_session=True,
             )
-        self.started = time.monotonic()
 
     @property
     def output(self) -> str:
@@ -123,20 +108,6 @@ class Driven:
     def cell(self, index: int) -> Path:
         """The run folder of a cell."""
         return self.folder / "runs" / NAME / f"{TRAINERS[index]}_tiny_bs2_seq16"
-
-
-@contextmanager
-def undisturbed_signals() -> Iterator[None]:
-    """Start processes with the default answer to signals, whatever this one ignores (as under `nohup`)."""
-    asked = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-    ignored = [number for number in asked if signal.getsignal(number) == signal.SIG_IGN]
-    for number in ignored:
-        signal.signal(number, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        for number in ignored:
-            signal.signal(number, signal.SIG_IGN)
 
 
 def _is_measuring(process: psutil.Process) -> bool:

@@ -10,6 +10,7 @@ import urllib.request
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import psutil
 from faulty_proxy import FaultyProxy
@@ -36,17 +37,11 @@ class MlflowServer:
         command = [sys.executable, "-m", "mlflow", "server", "--port", str(self.port), "--workers", "1"]
         command += ["--backend-store-uri", f"sqlite:///{self.folder}/mlflow.db"]
         command += ["--artifacts-destination", str(self.folder / "artifacts")]
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
-        kept |= {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+        env = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
+        env |= {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
         with open(f"{self.folder}.log", "ab") as log:
-            self._process = subprocess.Popen(
-                command,
-                env=kept,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+            self._process = subprocess.Popen(command, env=env, stdout=log, **streams, start_new_session=True)
         self.wait()
 
     def wait(self) -> None:

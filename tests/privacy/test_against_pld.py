@@ -8,8 +8,7 @@ within 0.1 % of that with a finer one.
 
 import pytest
 from covering import sampled
-from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
-from dp_accounting.pld import PLDAccountant
+from example_privacy import pld_epsilon
 
 from dpprof.privacy.accounting import noise_by_rdp, noise_for
 from dpprof.privacy.guarantee import PrivateSteps, default_delta
@@ -37,12 +36,6 @@ SAMPLE = [
     for i, (documents, rate, steps, epsilons) in enumerate(TRAININGS)
     if i % 2 == 0 and rate != 0.5
 ]
-
-
-def pld_epsilon(noise: float, steps: PrivateSteps, mesh: float) -> float:
-    accountant = PLDAccountant(value_discretization_interval=mesh)
-    accountant.compose(PoissonSampledDpEvent(steps.sample_rate, GaussianDpEvent(noise)), steps.steps)
-    return float(accountant.get_epsilon(steps.delta))
 
 
 @pytest.mark.parametrize(("epsilon", "num_documents", "sample_rate", "num_steps"), sampled(BUDGETS, SAMPLE))

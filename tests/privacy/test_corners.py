@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
-from dp_accounting.pld import PLDAccountant
+from example_privacy import pld_epsilon
 from opacus.accountants import PRVAccountant
 from opacus.accountants.analysis.prv import PoissonSubsampledGaussianPRV
 
@@ -19,7 +18,7 @@ from dpprof.privacy.rdp import rdp_epsilon, rdp_floor
 
 # Opacus says so whenever it is asked for RDP with much noise.
 pytestmark = pytest.mark.filterwarnings("ignore:Optimal order is the largest alpha")
-STEPS = PrivateSteps(0.01, 100, 1e-6)
+STEPS, TOO_MANY = PrivateSteps(0.01, 100, 1e-6), PrivateSteps(0.001, 10**8, 1e-6)
 # From PRV's own answer, the noise that it is asked about, its error and delta to another answer.
 Answer = Callable[[float, float, float, float], float]
 
@@ -46,8 +45,11 @@ def test_rdp_says_which_epsilon_it_cannot_certify() -> None:
     said = r"^RDP cannot certify epsilon 0\.1 at delta 1e-06: its orders end at 63, .* 0\.14$"
     with pytest.raises(AccountingError, match=said):
         noise_by_rdp(0.1, STEPS)
-    assert noise_for(0.1, STEPS).accountant == PRV
     assert noise_by_rdp(0.1401, STEPS).epsilon <= 0.1401
+    assert noise_for(0.1, STEPS).accountant == PRV
+    said = r"^PRV cannot tell epsilon 0\.1 .*; and RDP cannot certify .* 63"
+    with pytest.raises(AccountingError, match=said):
+        noise_for(0.1, TOO_MANY)
 
 
 @pytest.mark.parametrize("noise", [0.4, 1.5, 30.0])
@@ -66,9 +68,8 @@ def test_the_length_of_a_grid_is_known_before(noise: float, error: float) -> Non
 
 
 def test_a_grid_that_takes_gigabytes_is_not_begun() -> None:
-    with pytest.raises(
-        AccountingError, match=r"^PRV would need 1\.2e\+11 points, which take 8\.8e\+12 bytes or more$"
-    ):
+    said = r"^PRV would need 1\.2e\+11 points, which take 8\.8e\+12 bytes or more$"
+    with pytest.raises(AccountingError, match=said):
         prv_epsilon(1.0, PrivateSteps(0.01, 10**6, 1e-6), 1e-5)
 
 
@@ -91,18 +92,11 @@ def test_no_search_asks_for_a_longer_grid(
 
 
 def test_too_many_steps_for_a_grid_fall_back_to_rdp() -> None:
-    steps = PrivateSteps(0.001, 10**8, 1e-6)
-    found = noise_for(0.2, steps)
-    assert replace(found, note="") == noise_by_rdp(0.2, steps)
+    found = noise_for(0.2, TOO_MANY)
+    assert replace(found, note="") == noise_by_rdp(0.2, TOO_MANY)
     assert found.note.startswith("PRV cannot tell epsilon 0.2 of 100,000,000 steps: the longest grid")
     assert found.note.endswith("RDP answers in its place: a looser bound")
-    assert epsilon_of(found.noise_multiplier, steps).accountant == RDP
-
-
-def test_where_neither_can_both_say_why() -> None:
-    said = r"^PRV cannot tell epsilon 0\.1 .*; and RDP cannot certify .* 63"
-    with pytest.raises(AccountingError, match=said):
-        noise_for(0.1, PrivateSteps(0.001, 10**8, 1e-6))
+    assert epsilon_of(found.noise_multiplier, TOO_MANY).accountant == RDP
 
 
 def test_a_coarse_grid_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,9 +113,7 @@ def test_rounding_beyond_delta_is_foreseen_where_opacus_answers_far_too_much() -
     noise, steps = 107.7, PrivateSteps(4.87e-6, 68_555, 6.6e-12)
     opacus = PRVAccountant()
     opacus.history = [(noise, steps.sample_rate, steps.steps)]
-    pld = PLDAccountant(value_discretization_interval=1e-5)
-    pld.compose(PoissonSampledDpEvent(steps.sample_rate, GaussianDpEvent(noise)), steps.steps)
-    assert opacus.get_epsilon(steps.delta) > 10 * pld.get_epsilon(steps.delta)
+    assert opacus.get_epsilon(steps.delta) > 10 * pld_epsilon(noise, steps, 1e-5)
     found = epsilon_of(noise, steps)
     assert found.accountant == RDP
     said = "PRV cannot account 68,555 steps at delta 6.6e-12: rounding errors alone may be 6e-11. RDP answers"

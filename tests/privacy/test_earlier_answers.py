@@ -5,6 +5,7 @@ import json
 import math
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from example_plans import of_every_trainer
@@ -24,13 +25,9 @@ def answer() -> Guarantee:
     return noise_for(EPSILON, STEPS)
 
 
-def no_search(epsilon: float, steps: PrivateSteps) -> Guarantee:
-    raise AssertionError("it was searched for")
-
-
 def test_it_is_given_again_without_a_search(answer: Guarantee, monkeypatch: pytest.MonkeyPatch) -> None:
     others = [noise_for(2.0, STEPS), noise_for(EPSILON, PrivateSteps(0.01, 51, 1e-6))]
-    monkeypatch.setattr(accounting, "_noise_by_prv", no_search)
+    monkeypatch.delattr(accounting, "_noise_by_prv")
     assert noise_for(EPSILON, STEPS, [*others, answer]) == answer
 
 
@@ -63,28 +60,19 @@ def test_one_with_too_much_noise_or_too_little_is_not_taken(answer: Guarantee, t
 
 
 def test_one_that_opacus_fails_on_is_not_taken(answer: Guarantee, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(*arguments: object) -> float:
-        raise AccountingError("PRV failed")
-
-    monkeypatch.setattr(accounting, "prv_epsilon", failing)
+    monkeypatch.setattr(accounting, "prv_epsilon", Mock(side_effect=AccountingError("PRV failed")))
     assert noise_for(EPSILON, STEPS, [answer]).accountant == "rdp"
 
 
 def test_plans_in_a_folder_tell_them(tmp_path: Path, answer: Guarantee) -> None:
     plan = of_every_trainer()
     noise = plan["noises"][0] | {"guarantee": dataclasses.asdict(answer)}
-    for name, content in {
-        "plan-1": json.dumps(plan),
-        "plan-2": json.dumps({"noises": [noise]}),
-        "plan-3": "{",
-        "plan-4": "[]",
-        "plan-5": json.dumps({"noises": 1}),
-        "plan-6": json.dumps({"noises": [{}, {"guarantee": {"accountant": "prv"}}]}),
-    }.items():
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "plan.json").write_text(content)
-    (tmp_path / "plan-7").mkdir()
-    (tmp_path / "plan-7" / "plan.json").mkdir()
+    kept: list[Any] = [plan, {"noises": [noise]}, [], {"noises": 1}]
+    kept.append({"noises": [{}, {"guarantee": {"accountant": "prv"}}]})
+    for number, content in enumerate([*map(json.dumps, kept), "{"]):
+        (tmp_path / f"plan-{number}").mkdir()
+        (tmp_path / f"plan-{number}" / "plan.json").write_text(content)
+    (tmp_path / "plan-7" / "plan.json").mkdir(parents=True)
     told = earlier_guarantees(tmp_path)
     assert told[0] == answer
     assert [dataclasses.asdict(one) for one in told[1:]] == [one["guarantee"] for one in plan["noises"]]

@@ -2,11 +2,12 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pytest
+from conftest import refusal
+from example_runs import known
 
 from dpprof.errors import ConfigError
 from dpprof.record.lock import LOCK, locked
@@ -14,27 +15,29 @@ from dpprof.record.lock import LOCK, locked
 
 def test_whoever_comes_second_is_told_who_has_it(tmp_path: Path) -> None:
     with locked(tmp_path):
-        with pytest.raises(ConfigError) as refused, locked(tmp_path):
-            pass
-        assert str(refused.value).startswith(f"{tmp_path} is in use by process {os.getpid()} on ")
+        said = refusal(locked(tmp_path).__enter__)
+        assert said.startswith(f"{tmp_path} is in use by process {os.getpid()} on ")
         assert (tmp_path / LOCK).exists()
     assert list(tmp_path.iterdir()) == []
     with locked(tmp_path):
         pass
 
 
+HOLDING = """
+import sys, time
+from pathlib import Path
+from dpprof.record.lock import locked
+with locked(Path(sys.argv[1])):
+    print('held', flush=True)
+    time.sleep(60)
+"""
+
+
 def test_a_killed_process_has_nothing(tmp_path: Path) -> None:
-    text = (
-        "import sys, time; from pathlib import Path; from dpprof.record.lock import locked\n"
-        "with locked(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-P", "-c", text, str(tmp_path)], stdout=subprocess.PIPE
-    ) as holder:
-        assert holder.stdout is not None
-        holder.stdout.readline()
-        with pytest.raises(ConfigError, match=f"in use by process {holder.pid} on "), locked(tmp_path):
-            pass
+    command = [sys.executable, "-P", "-c", HOLDING, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:
+        known(holder.stdout).readline()
+        assert f"in use by process {holder.pid} on " in refusal(locked(tmp_path).__enter__)
         holder.send_signal(signal.SIGKILL)
     assert (tmp_path / LOCK).exists()
     with locked(tmp_path):
@@ -45,7 +48,7 @@ def test_never_two_at_a_time(tmp_path: Path) -> None:
     """Though everyone removes the file at the end, and others have it open then."""
     inside, most, entered = 0, 0, 0
 
-    def enter_often() -> None:
+    def enter_often(_: int) -> None:
         nonlocal inside, most, entered
         while entered < 200:
             try:
@@ -58,11 +61,8 @@ def test_never_two_at_a_time(tmp_path: Path) -> None:
             except ConfigError:
                 pass
 
-    threads = [threading.Thread(target=enter_often) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(enter_often, range(4)))
     assert most == 1
 
 
