@@ -41,6 +41,21 @@ def command(process: psutil.Process) -> list[str]:
     return []
 
 
+def is_alive(process: psutil.Process) -> bool:
+    """Whether it runs, and is no zombie."""
+    with suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def assert_gone(processes: list[psutil.Process]) -> None:
+    """Wait until processes have ended."""
+    deadline = time.monotonic() + 60
+    while any(map(is_alive, processes)):
+        assert time.monotonic() < deadline, "something outlived what started it"
+        time.sleep(0.05)
+
+
 def end_of(handle: Handle, within_s: float = 60) -> Exit:
     """How a submitted job ends, soon."""
     deadline = time.monotonic() + within_s

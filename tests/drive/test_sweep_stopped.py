@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 from conftest import call_dpprof, fine, measure_here, runs_of
-from example_jobs import command
+from example_jobs import assert_gone, command
 from started import Process, started
 
 from dpprof.drive.launch.job import MEASURE
@@ -36,13 +36,6 @@ def measuring_process(driver: Process) -> psutil.Process:
     return child
 
 
-def wait_until_gone(process: psutil.Process) -> None:
-    deadline = time.monotonic() + 60
-    while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < deadline, "the measuring process outlived its driver"
-        time.sleep(0.1)
-
-
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sweep stopped by Ctrl-C during its second of three experiments."""
@@ -57,7 +50,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert process.returncode == 130
     assert "1 of 3 experiments are finished" in errors
     assert "Traceback" not in errors
-    wait_until_gone(child)
+    assert_gone([child])
     return folder
 
 

@@ -1,3 +1,5 @@
+"""How many experiments run at a time, and what ends them."""
+
 import os
 import signal
 import time
@@ -5,9 +7,13 @@ from collections.abc import Iterator
 from threading import get_ident, main_thread
 
 import pytest
+from example_config import experiment
 
 from dpprof.drive.campaign import run_in_order
-from dpprof.drive.jobs import Stop, Stopped, stop_on_signals
+from dpprof.drive.jobs import Stop, Stopped, at_a_time, stop_on_signals
+from dpprof.drive.launch.in_process import InProcessLauncher
+from dpprof.drive.launch.local import LocalLauncher
+from dpprof.errors import ConfigError
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]
 
@@ -99,3 +105,20 @@ def test_signals_work_as_before_where_nothing_was_stopped() -> None:
     with stop_on_signals(Stop()):
         assert signal.getsignal(signal.SIGINT) != before
     assert signal.getsignal(signal.SIGINT) == before
+
+
+MEASURED = experiment(device="cpu", model_size="tiny")
+ESTIMATED = experiment(passes="estimate", model_size="tiny")
+
+
+def test_what_is_measured_is_alone_and_estimates_are_two() -> None:
+    assert at_a_time(LocalLauncher(), MEASURED) == 1
+    assert at_a_time(LocalLauncher(), ESTIMATED) == 2
+    assert at_a_time(LocalLauncher(), ESTIMATED, workers=5) == 5
+
+
+def test_in_this_process_there_is_one() -> None:
+    assert at_a_time(InProcessLauncher(), ESTIMATED) == 1
+    assert at_a_time(InProcessLauncher(), ESTIMATED, workers=1) == 1
+    with pytest.raises(ConfigError, match=r"^workers: got '2', allowed: 1 with a launcher that runs"):
+        at_a_time(InProcessLauncher(), ESTIMATED, workers=2)

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 from conftest import TESTED
-from example_jobs import command, end_of, ran
+from example_jobs import assert_gone, command, end_of, ran
 from example_runs import known
 
 from dpprof.config.estimating import EstimatingConfig
@@ -62,11 +62,6 @@ def forking(parent: int | None = None) -> list[psutil.Process]:
 
 def run(launcher: LocalLauncher, job: Job) -> int:
     return ran(launcher, job)[0].code
-
-
-def assert_gone(processes: list[psutil.Process]) -> None:
-    _, alive = psutil.wait_procs(processes, timeout=10)
-    assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
 
 
 def test_one_process_forks_all_estimates(launcher: LocalLauncher, tmp_path: Path) -> None:

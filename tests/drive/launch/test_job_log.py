@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from example_jobs import job, ran
+from example_jobs import is_alive, job, ran
 
 from dpprof.drive.launch.job_log import AT_ONCE, CUT, KEPT, LARGEST, LONGEST_LINE, JobLog
 from dpprof.drive.launch.local import LocalLauncher
@@ -100,4 +100,4 @@ def test_odd_bytes_are_lines_and_what_left_the_session_is_ended(tmp_path: Path) 
     ended, lines = ran(LocalLauncher(), replace(orphan, command=[*orphan.command, str(tmp_path)]))
     assert (ended.code, lines) == (0, ["\ufffd\x1b[31m one", "two", "three"])
     left = [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path) in (p.info["cmdline"] or [])]
-    assert [process for process in left if process.status() != psutil.STATUS_ZOMBIE] == []
+    assert not any(map(is_alive, left))

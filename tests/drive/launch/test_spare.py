@@ -7,9 +7,9 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import psutil
 import pytest
 from conftest import TESTED, fine, lay_out_store, run_dpprof
 from example_config import experiment
-from example_jobs import command, end_of
+from example_jobs import assert_gone, command, end_of, is_alive
 from example_runs import known
 
 from dpprof.drive.launch.child import Child
@@ -105,7 +105,7 @@ def test_it_runs_the_next_experiment_as_a_process_of_its_own(
     assert "marked True" in log
     startup_s = known(known(asked.folder.read_record()).startup_s)
     assert 0 < startup_s < time.monotonic() - began, "counted from when it was asked"
-    assert not early.is_running() or early.status() == psutil.STATUS_ZOMBIE
+    assert not is_alive(early)
 
 
 def test_a_command_gives_it_the_first_experiment(tmp_path: Path) -> None:
@@ -193,20 +193,14 @@ def test_it_ends_with_a_driving_process_that_is_killed(tmp_path: Path) -> None:
     (early,) = waiting(driver.pid)
     driver.kill()
     driver.communicate()
-    _, alive = psutil.wait_procs([early], timeout=60)
-    assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+    assert_gone([early])
 
 
-def test_none_starts_for_experiments_in_this_process() -> None:
-    InProcessLauncher().start_early()
-    assert not waiting()
-
-
-def test_none_starts_from_another_thread() -> None:
+def test_none_starts_for_experiments_in_this_process_or_from_another_thread() -> None:
     """It would end with that thread."""
-    launcher = LocalLauncher()
-    thread = threading.Thread(target=launcher.start_early)
-    thread.start()
-    thread.join()
+    InProcessLauncher().start_early()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(LocalLauncher().start_early).result()
+        assert not waiting()
     assert not waiting()
     assert signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL
