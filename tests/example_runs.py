@@ -28,6 +28,12 @@ def known(value: T | None) -> T:
     return value
 
 
+def only_run(place: Path) -> RunFolder:
+    """The run folder of the one experiment that was done in a place."""
+    (config,) = place.glob("runs/*/*/config.json")
+    return RunFolder(config.parent)
+
+
 def folder_for(path: Path, config: ExperimentConfig) -> RunFolder:
     """A run folder of the experiment's name."""
     folder = RunFolder(path / config.run_name)

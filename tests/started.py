@@ -3,7 +3,8 @@
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -37,6 +38,17 @@ def with_pipes(
     command, pipe = [sys.executable, "-m", "dpprof", *arguments], subprocess.PIPE
     env = environment(folder) | more
     return awaited(subprocess.Popen(command, cwd=folder, env=env, stdout=pipe, stderr=pipe, text=True), until)
+
+
+@contextmanager
+def store_away(folder: Path) -> Iterator[None]:
+    """Take the folder's store away; a folder of its name is in its place meanwhile."""
+    database, away = folder / "mlflow.db", folder / "away.db"
+    database.rename(away)
+    database.mkdir()
+    yield
+    database.rmdir()
+    away.rename(database)
 
 
 def awaited(process: P, until: Callable[[], object]) -> P:

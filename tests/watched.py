@@ -3,10 +3,9 @@
 import subprocess
 from pathlib import Path
 
-from example_runs import known
+from example_runs import known, only_run
 from forked import fork
 
-from dpprof.record.folder import RunFolder
 from dpprof.record.record import Record
 
 STEP = """
@@ -26,5 +25,4 @@ def watch(*arguments: object, cwd: Path) -> "subprocess.CompletedProcess[str]":
 
 
 def record_in(path: Path) -> Record:
-    (config,) = path.glob("runs/*/*/config.json")
-    return known(RunFolder(config.parent).read_record())
+    return known(only_run(path).read_record())

@@ -12,7 +12,7 @@ import pytest
 import torch
 from conftest import Run, artifacts_of, call_dpprof, fine, lay_out_store, measure_here, runs_of
 from example_times import GOOD
-from started import Process, started
+from started import Process, started, store_away
 
 from dpprof.config.device_times import TIMES, DeviceTimes
 from dpprof.drive.launch import job
@@ -51,19 +51,15 @@ def test_nothing_is_measured_without_mlflow(
 
 def test_the_times_stay_when_mlflow_goes_away_and_are_logged_later(tmp_path: Path) -> None:
     process, name = begun(tmp_path)
-    database = tmp_path / "mlflow.db"
-    database.rename(tmp_path / "away.db")
-    database.mkdir()
-    (tmp_path / "go").touch()
-    output, errors = process.communicate(timeout=120)
+    with store_away(tmp_path):
+        (tmp_path / "go").touch()
+        output, errors = process.communicate(timeout=120)
     assert process.returncode == 5, output + errors
     assert "warning: MLflow at" in output
     assert f"kept in {name}/{TIMES}\n" in output, "and no run is named"
     missing = f"not everything is in MLflow; when it is back: dpprof log {name}"
     assert errors == f"dpprof: everything is measured, but {missing}\n"
 
-    database.rmdir()
-    (tmp_path / "away.db").rename(database)
     said = fine(call_dpprof(tmp_path, "log", name)).stdout
     run = runs_of(tmp_path)[name.removeprefix("runs/")]
     assert said == f"{name} is run {run.info.run_id}\n"

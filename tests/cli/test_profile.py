@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 from conftest import Run, call_dpprof, fine, measure_here, runs_of
-from example_runs import known
+from example_runs import known, only_run
 
 from dpprof.drive.sources import read_comparison
 from dpprof.findings.comparison.doubts import doubts
 from dpprof.measure.trainers.opacus.foreseen import SENTENCES, WARNINGS
 from dpprof.privacy.accounting import epsilon_of
 from dpprof.privacy.guarantee import PrivateSteps
-from dpprof.record.folder import RunFolder
 
 QUICK = ["--warmup-steps", "1", "--measured-steps", "2", "--launcher", "in_process"]
 CLEAN = ["--measured-steps", "2", "--passes", "clean"]
@@ -20,12 +19,6 @@ SMALL = ["--model-size", "tiny", "--num-layers", "1", "--batch-size", "2", "--se
 TINY = ["--device", "cpu", "--model-size", "tiny", "--batch-size", "50", "--seq-len", "8", "--trainer", "bk"]
 DATA = ["--dataset-size", "50000", "--epochs", "3", "--warmup-steps", "3", "--measured-steps", "2"]
 FIXED = "the measured batches have a fixed size"
-
-
-def run_folder(place: Path) -> RunFolder:
-    """That of the one experiment."""
-    (config,) = place.glob("runs/*/*/config.json")
-    return RunFolder(config.parent)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +106,7 @@ def test_a_limit_of_opacus_is_named_everywhere_and_the_original_error_is_kept(tm
     limit = SENTENCES["tied"].format(modules="tokens and head", parameter="tokens.weight")
     sentence = f"WorkloadError: {limit}"
     assert f"failed (error): {sentence}" in ended.stdout
-    folder = run_folder(tmp_path)
+    folder = only_run(tmp_path)
     failure = known(folder.read_error())
     assert failure.message == sentence
     original = "NotImplementedError: Parameter tying is not supported with Ghost Clipping"
@@ -142,7 +135,7 @@ def test_the_guarantee_of_a_run_on_data_of_known_size(tmp_path: Path) -> None:
     told = epsilon_of(1.0, PrivateSteps(sample_rate=0.001, steps=3000, delta=1e-6))
     assert "; epsilon 0.3" in ended.stdout
     assert "at delta 1e-06 if Poisson-sampled" in ended.stdout
-    folder = run_folder(tmp_path)
+    folder = only_run(tmp_path)
     kept = json.loads(folder.record.read_text())["privacy"]
     assert (kept["epsilon"], kept["accountant"]) == (pytest.approx(told.epsilon), told.accountant)
     (run,) = runs_of(tmp_path).values()
@@ -172,7 +165,7 @@ def test_poisson_sampled_batches_need_no_excuse(called: Run, tmp_path: Path) -> 
     sampled = ("--poisson-sampling", "true", "--launcher", "in_process", "--passes", "clean")
     ended = fine(called("profile", *TINY, *DATA, *sampled))
     assert "if Poisson-sampled" not in ended.stdout
-    assert known(known(run_folder(tmp_path).read_record()).privacy).weakened == []
+    assert known(known(only_run(tmp_path).read_record()).privacy).weakened == []
 
 
 def test_a_later_pass_that_fails_does_not_take_the_guarantee_away(
@@ -184,6 +177,6 @@ def test_a_later_pass_that_fails_does_not_take_the_guarantee_away(
     ended = called("profile", *arguments, "--passes", "clean,memory", "--launcher", "in_process")
     assert "memory pass failed" in ended.stdout
     assert "; epsilon " in ended.stdout
-    record = known(run_folder(tmp_path).read_record())
+    record = known(only_run(tmp_path).read_record())
     assert record.failed_passes
     assert known(record.privacy).epsilon is not None

@@ -9,10 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from example_runs import known
 from forked import fork
+from watched import record_in
 
-from dpprof.record.folder import RunFolder
 from dpprof.record.record import PassStatus
 
 TESTS = Path(__file__).parents[1]
@@ -62,7 +61,6 @@ def test_a_script_is_as_without(script: Path, tmp_path: Path) -> None:
     assert without_times(watched / "err").startswith(without_times(alone / "err"))
     assert "unknown size" not in (watched / "err").read_text()
     if script.stem not in MEASURED_BY_ITSELF:
-        (config,) = watched.glob("runs/*/*/config.json")
-        passes = known(RunFolder(config.parent).read_record()).passes
+        passes = record_in(watched).passes
         finished = {name for name, one in passes.items() if one.status is PassStatus.FINISHED}
         assert finished == ({"clean"} if script.stem == "raises" else {"clean", "ledger", "trace"})

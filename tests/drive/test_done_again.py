@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import fine, measure_here
+from example_runs import only_run
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import to_flat
@@ -195,8 +196,7 @@ def factory(config):
 def estimated(place: Path, *more: str) -> RunFolder:
     grid = ("--trainers", "bk", "--batch-sizes", "2", "--seq-lens", "8", "--device", "cpu")
     fine(measure_here(place, "estimate", *grid, *more))
-    (config,) = place.glob("runs/*/*/config.json")
-    return RunFolder(config.parent)
+    return only_run(place)
 
 
 def is_taken(folder: RunFolder, campaign: str = "another") -> bool:

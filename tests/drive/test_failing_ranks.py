@@ -152,8 +152,8 @@ _KILLED, _ABORTED, _OUT = Exit(-9), Exit(-6), Exit(-9, oom_killed=True)
 def test_who_failed(exits: tuple[Exit, ...], errors: tuple[str, ...], expected: int, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     for rank, text in enumerate(errors):
-        folder.rank(rank).path.mkdir(parents=True)
         if text:
+            folder.rank(rank).path.mkdir(parents=True)
             folder.rank(rank).write_error(Failure(FailureKind.ERROR, text))
     assert culprit(folder, Exit.of_ranks(exits), on_cuda=False) == expected
 

@@ -1,6 +1,7 @@
 """The search against exhaustive search, on steps whose memory is known for every size."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,18 +25,11 @@ def evaluating(levels_of: Levels, asked: list[int]) -> Callable[[int], Evaluatio
     return evaluate
 
 
-def searched(
-    levels_of: Levels,
-    limit: int,
-    *,
-    starts: tuple[int, ...] = (2, 4),
-    most: int = MOST,
-    is_proven: bool = True,
-) -> tuple[Search, list[int]]:
+def searched(levels_of: Levels, limit: int, **how: Any) -> tuple[Search, list[int]]:
     """The search, and the sizes that it asked for, none of them twice."""
     asked: list[int] = []
-    evaluate = evaluating(levels_of, asked)
-    return largest_that_fits(evaluate, limit, starts=starts, most=most, is_proven=is_proven), asked
+    given: dict[str, Any] = {"starts": (2, 4), "most": MOST} | how
+    return largest_that_fits(evaluating(levels_of, asked), limit, **given), asked
 
 
 def exhaustive(levels_of: Levels, limit: int, most: int = MOST) -> int:

@@ -11,7 +11,7 @@ import psutil
 import pytest
 from conftest import call_dpprof, fine, measure_here, runs_of
 from example_jobs import assert_gone, command
-from started import Process, started
+from started import Process, started, store_away
 
 from dpprof.drive.launch.job import MEASURE
 
@@ -83,18 +83,14 @@ def test_resume_refuses_other_settings(stopped: Path) -> None:
 
 def test_nothing_is_lost_when_mlflow_goes_away(tmp_path: Path) -> None:
     """The store is taken away while an experiment runs, and given back for `dpprof log`."""
-    database = tmp_path / "mlflow.db"
     process = start_hanging(tmp_path, "2,7")
-    database.rename(tmp_path / "away.db")
-    database.mkdir()
-    measuring_process(process).kill()
-    output, errors = process.communicate(timeout=120)
+    with store_away(tmp_path):
+        measuring_process(process).kill()
+        output, errors = process.communicate(timeout=120)
     assert process.returncode == 3, errors
     assert "warning: MLflow at" in output
     assert (tmp_path / "runs" / "stopped" / "summary.md").exists()
 
-    database.rmdir()
-    (tmp_path / "away.db").rename(database)
     fine(call_dpprof(tmp_path, "log", "runs/stopped"))
     statuses = {name: run.info.status for name, run in runs_of(tmp_path).items()}
     assert statuses == {

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 from driven import NAME, Driven, Missed
+from example_runs import known
 from faulty_proxy import ANSWERED, HELD, LASTING, RESUMED_STEPS, STEPS
 from mlflow_server import MlflowServer
 
@@ -24,19 +25,7 @@ _SEEN_IN_REQUESTS = {
     "between cells": ("finishing a run", ANSWERED),
     "finishing the sweep": ("finishing the sweep", HELD),
 }
-DRIVER_STAGES = (
-    OPTIONS,
-    "opening the parent",
-    "clean pass",
-    "trace pass",
-    RENDERING,
-    "creating a child",
-    "logging metrics",
-    "logging to a store that hangs",
-    "between cells",
-    COMPARING,
-    "finishing the sweep",
-)
+DRIVER_STAGES = (OPTIONS, "clean pass", "trace pass", RENDERING, COMPARING, *_SEEN_IN_REQUESTS)
 # Faults of the store, each at the stages where it takes a way of its own.
 STORE_FAULTS = {
     "answer lost": (*STEPS, *RESUMED_STEPS),
@@ -110,10 +99,7 @@ def disturb(row: Row, run: Driven, server: MlflowServer) -> None:
         run.until(server.proxy.reached.is_set)
         return
     frozen = _caught(row, run, server)
-    victim = run.process.pid
-    if row.whom == "child":
-        assert frozen is not None, "a child is signalled in its passes only"
-        victim = frozen.pid
+    victim = known(frozen).pid if row.whom == "child" else run.process.pid
     os.kill(victim, signal.Signals[row.fault])
     if frozen is not None:
         if frozen.pid != victim:

@@ -29,17 +29,8 @@ _MEASURED = ("--warmup-steps", "1", "--measured-steps", "3", "--passes", "clean,
 class Given:
     """What one of the commands was told."""
 
-    index: int
-
-    @property
-    def seq_len(self) -> int:
-        """Another one for each."""
-        return 8 * (self.index + 1)
-
-    @property
-    def precision(self) -> str:
-        """In turns."""
-        return ("fp32", "bf16")[self.index % 2]
+    seq_len: int
+    precision: str
 
     def arguments(self, command: str) -> list[str]:
         """Its command line."""
@@ -53,7 +44,7 @@ class Given:
 def together(folder: Path, command: str, count: int) -> list[str]:
     """Start that many at once. Returns what is wrong."""
     env = environment(f"sqlite:///{folder}/mlflow.db", _EXPERIMENT)
-    everyone = [Given(index) for index in range(count)]
+    everyone = [Given(8 * (index + 1), ("fp32", "bf16")[index % 2]) for index in range(count)]
     runs = [Driven(folder, env, *given.arguments(command)) for given in everyone]
     try:
         for run in runs:
@@ -61,21 +52,19 @@ def together(folder: Path, command: str, count: int) -> list[str]:
     finally:
         for run in runs:
             run.end()
-    pairs = list(zip(everyone, runs, strict=True))
-    codes = [(run, run.process.returncode) for run in runs]
-    found = [f"exit {code} ({last_line(run.output)})" for run, code in codes if code]
+    failed = [run for run in runs if run.process.returncode]
+    found = [f"exit {run.process.returncode} ({last_line(run.output)})" for run in failed]
     stored = stored_runs(folder / "mlflow.db", _EXPERIMENT)
     expected = count * (2 if command == "sweep" else 1)
     if not found and len(stored) != expected:
         found.append(f"{len(stored)} runs in MLflow instead of {expected}")
     found += [f"{one.info.run_name} is not finished" for one in stored if one.info.status != "FINISHED"]
     peaks: dict[str, list[float]] = {}
-    for given, run in pairs:
-        if run.process.returncode:
-            continue
-        wrong, peak = _own_figures(given, run, stored)
-        found += [f"sequence length {given.seq_len}: {what}" for what in wrong]
-        peaks.setdefault(given.precision, []).append(peak)
+    for given, run in zip(everyone, runs, strict=True):
+        if run not in failed:
+            wrong, peak = _own_figures(given, run, stored)
+            found += [f"sequence length {given.seq_len}: {what}" for what in wrong]
+            peaks.setdefault(given.precision, []).append(peak)
     found += [f"peaks at {name}: {values}" for name, values in peaks.items() if values != sorted(set(values))]
     return found
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from conftest import ROOT, call_dpprof, fine, lay_out_store, runs_of
 from example_jobs import end_of, job, ran
-from example_runs import known
+from example_runs import known, only_run
 from programs import make_program
 
 from dpprof.drive.launch.job import Exit, Job
@@ -20,7 +20,6 @@ from dpprof.drive.launch.on_slurm import launcher as slurm
 from dpprof.drive.launch.on_slurm.launcher import SlurmLauncher
 from dpprof.drive.launch.on_slurm.on_node import CANCELLED, FAILED, Meeting
 from dpprof.errors import ConfigError
-from dpprof.record.folder import RunFolder
 from dpprof.vocabulary.launchers import SlurmOptions
 
 TOLD = "import os; print(*(os.environ.get(n) for n in ('RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'MASTER_ADDR')))"
@@ -189,8 +188,7 @@ def test_two_ranks_in_tasks_of_their_own_on_this_machine(tmp_path: Path) -> None
     (run,) = runs_of(tmp_path).values()
     assert run.info.status == "FINISHED"
     assert run.data.params["slurm_job"]
-    (path,) = (tmp_path / "runs").glob("*/*/record.json")
-    record = known(RunFolder(path.parent).read_record())
+    record = known(only_run(tmp_path).read_record())
     assert [len(rank.step_s) for rank in record.ranks] == [1, 1]
     left = [path.name for path in tmp_path.rglob(".*") if "mlflow" not in path.name]
     assert left == [], "neither of the check nor of the run"
