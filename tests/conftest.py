@@ -262,6 +262,12 @@ def fine(ended: Ended) -> Ended:
     return ended
 
 
+def errors_of(ended: Ended, code: int = 2) -> str:
+    """What a command wrote to standard error, which must have ended with this code."""
+    assert ended.returncode == code, ended.stdout + ended.stderr
+    return ended.stderr
+
+
 @pytest.fixture
 def dpprof(tmp_path: Path) -> Run:
     """Runs dpprof in the test's own folder, in a process of its own, which need not import torch."""

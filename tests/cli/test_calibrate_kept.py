@@ -10,7 +10,7 @@ from typing import Any
 import example_calibrating
 import pytest
 import torch
-from conftest import Run, artifacts_of, call_dpprof, fine, lay_out_store, measure_here, runs_of
+from conftest import Run, artifacts_of, call_dpprof, errors_of, fine, lay_out_store, measure_here, runs_of
 from example_times import GOOD
 from started import Process, started, store_away
 
@@ -77,9 +77,7 @@ def test_ctrl_c_keeps_the_first_round_and_another_calibration_has_a_folder_of_it
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process, name = begun(tmp_path)
-    in_use = call_dpprof(tmp_path, "log", name)
-    assert in_use.returncode == 2
-    assert f"{name} is in use by process {process.pid} on " in in_use.stderr
+    assert f"{name} is in use by process {process.pid} on " in errors_of(call_dpprof(tmp_path, "log", name))
     monkeypatch.setattr(job, "MEASURE", example_calibrating.__file__)
     said = fine(call_dpprof(tmp_path, *CALIBRATE, "--world-size", "2")).stdout
     (other,) = (path for path in tmp_path.glob(f"runs/*/{TIMES}") if path.parent.name not in name)
@@ -160,6 +158,5 @@ def test_a_file_of_times_does_not_make_a_sweep_a_calibration(tmp_path: Path) -> 
 
 def test_what_is_no_folder_of_ours_is_refused(called: Run, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
-    ended = called("log", "other")
-    assert ended.returncode == 2
-    assert "allowed: a run folder, a sweep folder or the folder of a calibration" in ended.stderr
+    said = errors_of(called("log", "other"))
+    assert "allowed: a run folder, a sweep folder or the folder of a calibration" in said

@@ -8,7 +8,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 import pytest
-from conftest import Ended, call_dpprof, fine, lay_out_store, measure_here, runs_of
+from conftest import Ended, call_dpprof, errors_of, fine, lay_out_store, measure_here, runs_of
 from covering import product
 from example_plans import of_every_trainer
 from example_runs import known
@@ -282,6 +282,4 @@ def test_what_is_no_plan_is_refused(command: str, case: tuple[str | None, str], 
     lay_out_store(tmp_path)
     if content is not None:
         (tmp_path / "plan.json").write_text(content)
-    ended = call_dpprof(tmp_path, command, "--plan", "plan.json", "--device", "cpu")
-    assert ended.returncode == 2, ended.stdout + ended.stderr
-    assert said in ended.stderr
+    assert said in errors_of(call_dpprof(tmp_path, command, "--plan", "plan.json", "--device", "cpu"))

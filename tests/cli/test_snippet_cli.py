@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import TESTED, Ended, Run, fine
+from conftest import TESTED, Ended, Run, errors_of, fine
 from example_plans import BATCH, STEPS, of_every_trainer
 
 from dpprof.vocabulary.trainers import TRAINERS
@@ -121,9 +121,7 @@ def test_what_has_no_script_is_refused_by_name(
     """As a file that is no plan is, which other commands take too."""
     if content is not None:
         (tmp_path / "plan.json").write_text(json.dumps(of_every_trainer() | content))
-    ended = called("snippet", "plan.json", *arguments, "--output", "train.py")
-    assert ended.returncode == 2
-    assert said in ended.stderr
+    assert said in errors_of(called("snippet", "plan.json", *arguments, "--output", "train.py"))
     assert not (tmp_path / "train.py").exists()
 
 

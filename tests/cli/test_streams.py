@@ -8,12 +8,14 @@ import shlex
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from conftest import ROOT, Run, environment, fine, runs_of
 from example_console import drawn
 from example_results import result
+from example_runs import known
 from rich.live import Live
 
 from dpprof.cli.console import PlainConsole, short_run_name, warn
@@ -36,9 +38,9 @@ def test_nobody_reads_a_sweep_to_its_end(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
-    assert process.stdout is not None
-    assert process.stdout.readline().startswith(b"read: 1 experiment ")
-    process.stdout.close()
+    output = known(process.stdout)
+    assert output.readline().startswith(b"read: 1 experiment ")
+    output.close()
     assert process.wait(timeout=300) == 0
     assert [run.info.status for run in runs_of(tmp_path).values()] == ["FINISHED"] * 2
     log = tmp_path / "runs" / "read" / "StandardTrainer_speaking_bs2_seq1" / "run.log"
@@ -47,21 +49,12 @@ def test_nobody_reads_a_sweep_to_its_end(tmp_path: Path) -> None:
 
 def test_what_is_closed_or_full(tmp_path: Path) -> None:
     command = shlex.join([sys.executable, "-m", "dpprof", "--help"])
-    said = {
-        redirected: subprocess.run(
-            ["bash", "-c", f"{command} {redirected}; exit ${{PIPESTATUS[0]}}"],
-            env=environment(tmp_path),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        for redirected in ("<&- >&- 2>&-", "| true", "> /dev/full")
-    }
-    assert [(ended.returncode, ended.stderr) for ended in said.values()] == [
-        (0, ""),
-        (0, ""),
-        (1, "dpprof: not all of the output could be written: No space left on device\n"),
-    ]
+    full = "dpprof: not all of the output could be written: No space left on device\n"
+    for redirected, code, said in (("<&- >&- 2>&-", 0, ""), ("| true", 0, ""), ("> /dev/full", 1, full)):
+        script = ["bash", "-c", f"{command} {redirected}; exit ${{PIPESTATUS[0]}}"]
+        env = environment(tmp_path)
+        ended = subprocess.run(script, env=env, capture_output=True, text=True, check=False)
+        assert (ended.returncode, ended.stderr) == (code, said)
 
 
 def test_a_name_moves_no_cursor(called: Run, tmp_path: Path) -> None:
@@ -95,14 +88,9 @@ def in_a_terminal(folder: Path, *arguments: str) -> str:
     with subprocess.Popen(command, cwd=folder, env=env, stdin=theirs, stdout=theirs, stderr=theirs):
         os.close(theirs)
         text = b""
-        while True:
-            try:
-                part = os.read(ours, 65536)
-            except OSError:  # the other side is closed
-                break
-            if not part:
-                break
-            text += part
+        with suppress(OSError):  # the other side is closed
+            while part := os.read(ours, 65536):
+                text += part
     os.close(ours)
     return text.decode()
 

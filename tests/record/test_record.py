@@ -90,7 +90,8 @@ def test_a_damaged_record_is_told_by_its_field(changes: dict[str, Any], why: str
 
 
 def test_what_is_no_record_or_failure_is_refused() -> None:
-    for data in (None, [], {}):
+    no_records: list[Any] = [None, [], {}]
+    for data in no_records:
         with pytest.raises(DpprofError, match=r"^it is no record"):
             Record.from_data(data)
         with pytest.raises(DpprofError, match=r"^it should|is missing$"):

@@ -6,20 +6,17 @@ from dpprof.drive.launch import child
 
 EVENTS = "low 0\nhigh 3\nmax 7\noom 5\noom_kill 2\noom_group_kill 9\n"
 VMSTAT = "nr_free_pages 100\noom_kill 11\npgfault 12\n"
+NESTED = {
+    "cgroup": "1:name=systemd:/y\n0::/user.slice/a:b.scope\n",
+    "fs/user.slice/a:b.scope/memory.events": EVENTS,
+    "fs/memory.events": "oom_kill 100\n",
+}
 
 
 @pytest.mark.parametrize(
     ("files", "expected"),
     [
-        (
-            {
-                "vmstat": VMSTAT,
-                "cgroup": "1:name=systemd:/y\n0::/user.slice/a:b.scope\n",
-                "fs/user.slice/a:b.scope/memory.events": EVENTS,
-                "fs/memory.events": "oom_kill 100\n",
-            },
-            (2, 11),
-        ),
+        (NESTED | {"vmstat": VMSTAT}, (2, 11)),
         ({"cgroup": "0::/\n", "fs/memory.events": EVENTS}, (2, 0)),
         ({"fs/memory.events": EVENTS}, (2, 0)),
         ({}, (0, 0)),
