@@ -186,6 +186,12 @@ def lay_out_store(folder: Path) -> None:
         path.write_bytes(empty_store())
 
 
+def run_python(folder: Path, env: dict[str, str], *arguments: str) -> Ended:
+    """`python ARGUMENTS` in the folder, in a process of its own that starts from nothing."""
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+
+
 def run_dpprof(folder: Path, *arguments: str, **more: str) -> Ended:
     """`python -m dpprof ARGUMENTS` in the folder; further environment variables as keywords.
 
@@ -195,9 +201,7 @@ def run_dpprof(folder: Path, *arguments: str, **more: str) -> Ended:
     command, env = ["-m", "dpprof", *arguments], environment(folder) | more
     if "PYTHONPATH" not in more:
         return fork(*command, cwd=folder, env=env)
-    return subprocess.run(
-        [sys.executable, *command], cwd=folder, env=env, capture_output=True, text=True, check=False
-    )
+    return run_python(folder, env, *command)
 
 
 def call_dpprof(folder: Path, *arguments: str, **more: str) -> Ended:

@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import re
 import runpy
 import subprocess
@@ -13,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import TESTED, Ended, Run, errors_of, fine
+from conftest import Ended, Run, environment, errors_of, fine, run_python
 from example_plans import BATCH, STEPS, of_every_trainer
 
 from dpprof.vocabulary.trainers import TRAINERS
@@ -22,15 +21,8 @@ WRITTEN = [info.short_name for info in TRAINERS.values() if info.is_private]
 (PLANNED,) = {row["epsilon"] for row in of_every_trainer()["options"] if row["logical_batch"] == BATCH}
 
 
-def run_script(folder: Path) -> Ended:
-    """`python train.py` in the folder."""
-    env = os.environ | {"PYTHONPATH": TESTED, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "train.py"]
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
-
-
 def run_here(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Ended:
-    """The same with arguments in this process, which saves its start."""
+    """`python train.py ARGUMENTS` in this process, which saves its start."""
     monkeypatch.setattr(sys, "argv", ["train.py", *arguments])
     output = io.StringIO()
     with redirect_stdout(output):
@@ -64,7 +56,10 @@ def test_a_script_runs_as_written_and_spends_what_was_planned(
     assert (ended.returncode, ended.stdout) == (0, "")
     assert "replace make_model and make_dataset" in ended.stderr
     monkeypatch.chdir(tmp_path)
-    ran = run_script(tmp_path) if trainer == "flat" else run_here(monkeypatch)
+    if trainer == "flat":
+        ran = run_python(tmp_path, environment(tmp_path) | {"OMP_NUM_THREADS": "1"}, "train.py")
+    else:
+        ran = run_here(monkeypatch)
     assert epsilon_of(ran, STEPS) == pytest.approx(PLANNED, abs=0.01)
     checkpoint = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
     assert checkpoint["step"] == STEPS

@@ -33,7 +33,6 @@ def names(config: ExperimentConfig, trainers: tuple[str, ...] = DEFAULT_TRAINERS
 def test_private_training_can_change_to_every_other_private_trainer() -> None:
     others = ["activation checkpointing", "bf16", "the lean loop", "LoRA"]
     assert names(experiment()) == ["ghost", "fast", "bk", "mixed", *others]
-    assert not {"flat", "ghost", "bk"} & set(names(experiment(trainer="standard")))
 
 
 def test_what_is_made_already_is_no_change() -> None:
@@ -43,17 +42,27 @@ def test_what_is_made_already_is_no_change() -> None:
     assert names(experiment(train="bias", precision="tf32", device="cuda", loop="lean"), ())[1:] == ["bf16"]
 
 
-def test_trainers_with_forms_of_norms_can_change_them() -> None:
-    assert {"gram norms", "explicit norms", "blocked norms"} <= set(names(experiment(trainer="bk")))
-    assert "mixed norms" in names(experiment(trainer="mixed", norm="gram"))
+RANKS, SHARDED = {"parallel": "ddp", "world_size": 4}, {"fsdp2 instead of ddp"}
 
 
-def test_several_ranks_can_shard() -> None:
-    ranks = {"parallel": "ddp", "world_size": 4}
-    assert "fsdp2 instead of ddp" in names(experiment(trainer="bk", **ranks))
-    found, left_out = possible_changes(experiment(**ranks), ())
-    assert "fsdp2 instead of ddp" not in [change.name for change in found]
-    assert "with flat" in left_out["fsdp2 instead of ddp"]
+@pytest.mark.parametrize(
+    ("settings", "possible", "impossible"),
+    [
+        ({"trainer": "standard"}, set(), {"flat", "ghost", "bk"}),
+        ({"trainer": "bk"}, {"gram norms", "explicit norms", "blocked norms"}, set()),
+        ({"trainer": "mixed", "norm": "gram"}, {"mixed norms"}, set()),
+        ({"trainer": "bk"} | RANKS, SHARDED, set()),
+        (RANKS, set(), SHARDED),
+        ({"device": "cuda", "target": "L4"}, {"bf16"}, set()),
+        ({"device": "cuda", "target": "T4"}, set(), {"bf16"}),
+    ],
+)
+def test_changes_depend_on_the_trainer_the_ranks_and_the_device(
+    settings: dict[str, Any], possible: set[str], impossible: set[str]
+) -> None:
+    found = set(names(experiment(**settings)))
+    assert possible <= found
+    assert not impossible & found
 
 
 @pytest.mark.usefixtures("limited")
@@ -65,12 +74,9 @@ def test_what_cannot_be_is_left_out_with_its_reason() -> None:
     assert "ghost" in {change.name for change in found}
     own = experiment(workload="example_workloads:mlp", model_size="auto")
     assert possible_changes(own, ())[1].keys() == {"activation checkpointing"}
-
-
-def test_bf16_needs_matrix_units() -> None:
     slow = experiment(device="cuda", target="T4")
     assert possible_changes(slow, ())[1] == {"bf16": "T4 has no matrix units for bf16"}
-    assert "bf16" in names(experiment(device="cuda", target="L4"))
+    assert "with flat" in possible_changes(experiment(**RANKS), ())[1]["fsdp2 instead of ddp"]
 
 
 @pytest.mark.usefixtures("limited")

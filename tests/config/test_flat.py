@@ -28,16 +28,12 @@ def test_files_are_as_they_were(path: Path) -> None:
     assert {name: found[name] for name in found.keys() - flat.keys()} == LATER
 
 
-def test_passes_tell_how() -> None:
-    assert from_flat(MEASURED).how == MeasuringConfig(
-        measured_steps=4, passes="clean,memory", counters="auto"
-    )
+def test_passes_tell_how_and_what_the_other_way_has_is_read_over() -> None:
+    measured = MeasuringConfig(measured_steps=4, passes="clean,memory", counters="auto")
+    assert from_flat(MEASURED).how == measured
     assert from_flat(ESTIMATED).how == EstimatingConfig(device_memory_gib=0.5, savings=False)
     assert from_flat({}) == ExperimentConfig()
     assert from_flat({"passes": "estimate"}) == ExperimentConfig(how=EstimatingConfig())
-
-
-def test_what_the_other_way_has_is_read_over() -> None:
     assert from_flat(MEASURED | {"target": "T4", "savings": False}) == from_flat(MEASURED)
     assert from_flat(ESTIMATED | {"warmup_steps": 9, "counters": "ncu"}) == from_flat(ESTIMATED)
 

@@ -3,15 +3,13 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import pytest
-from conftest import ROOT, environment, fine, refusal, run_dpprof
+from conftest import ROOT, environment, fine, refusal, run_dpprof, run_python
 from example_runs import known
 
 from dpprof.config.flat import from_flat
@@ -113,9 +111,7 @@ def test_commands_take_the_file_of_the_walk(tmp_path: Path) -> None:
         ["verify", "--trainers", "mytrainer:LoopTrainer", "--device", "cpu"],
         ["estimate", *TINY, "--model-sizes", "tiny", "--batch-sizes", "2", "--sweep-name", "e"],
     ):
-        command = [sys.executable, "-m", "dpprof", *command]
-        where: dict[str, Any] = {"cwd": tmp_path, "env": environment(tmp_path)}
-        fine(subprocess.run(command, **where, capture_output=True, text=True, check=False))
+        fine(run_python(tmp_path, environment(tmp_path), "-m", "dpprof", *command))
     (verified,) = tmp_path.glob("runs/verify-*/mytrainer.LoopTrainer_*")
     assert json.loads((verified / "config.json").read_text())["trainer"] == "mytrainer:LoopTrainer"
     (estimated,) = tmp_path.glob("runs/e/mytrainer.LoopTrainer_*")

@@ -2,14 +2,12 @@
 
 import os
 import statistics
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 
 import pytest
-from conftest import TESTED, lay_out_store, run_dpprof, runs_of
+from conftest import TESTED, fine, lay_out_store, run_dpprof, run_python, runs_of
 from example_config import changed, experiment
 from example_runs import known
 
@@ -103,15 +101,9 @@ def test_the_gradient_is_that_of_one_process_on_the_whole_batch() -> None:
 def test_torchrun_starts_the_same_ranks(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     folder.create(changed(CONFIG, passes="clean", parallel=DDP, measured_steps=1))
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    ended = subprocess.run(
-        [*torchrun, "-m", "dpprof.measure", str(folder.path)],
-        env=os.environ | {"PYTHONPATH": TESTED, "GLOO_SOCKET_IFNAME": "lo"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    env = os.environ | {"PYTHONPATH": TESTED, "GLOO_SOCKET_IFNAME": "lo"}
+    fine(run_python(tmp_path, env, *torchrun, "-m", "dpprof.measure", str(folder.path)))
     assert all(known(folder.rank(rank).read_record()).headline_finished for rank in range(2))
 
 

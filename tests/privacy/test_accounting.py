@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from covering import sampled
+from covering import product, sampled
 from example_privacy import pld_epsilon
 from opacus.accountants.utils import get_noise_multiplier
 
@@ -26,12 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Optimal order is the largest alp
 STEPS = [PrivateSteps(0.01, 50, 1e-6), PrivateSteps(1e-3, 50, 1e-8), PrivateSteps(0.2, 10, 1e-5)]
 
 
-@pytest.mark.parametrize(
-    ("steps", "epsilon"),
-    sampled(
-        [(steps, epsilon) for steps in STEPS for epsilon in (6.0, 0.8)], [(STEPS[0], 6.0), (STEPS[1], 0.8)]
-    ),
-)
+@pytest.mark.parametrize(("steps", "epsilon"), product(STEPS, (6.0, 0.8)))
 def test_as_opacus_searches_if_its_tolerances_are_tight(steps: PrivateSteps, epsilon: float) -> None:
     for accountant, search in ((PRV, noise_for), (RDP, noise_by_rdp)):
         found = search(epsilon, steps)

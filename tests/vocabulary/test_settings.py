@@ -25,25 +25,21 @@ FIELDS = fields(Sample)
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "expected"),
+    ("name", "values"),
     [
-        ("path", " a b ", "a b"),
-        ("path", 7, "7"),
-        ("color", "blue", "blue"),
-        ("trainer", "std", "Standard"),
-        ("count", " 12 ", 12),
-        ("count", 12, 12),
-        ("rate", "1e-3", 0.001),
-        ("rate", 3, 3.0),
-        ("deep", "true", True),
-        ("deep", "FALSE", False),
-        ("deep", True, True),
+        ("path", [(" a b ", "a b"), (7, "7")]),
+        ("color", [("blue", "blue")]),
+        ("trainer", [("std", "Standard")]),
+        ("count", [(" 12 ", 12), (12, 12)]),
+        ("rate", [("1e-3", 0.001), (3, 3.0)]),
+        ("deep", [("true", True), ("FALSE", False), (True, True)]),
     ],
 )
-def test_a_value_becomes_the_type_of_its_setting(name: str, given: object, expected: object) -> None:
-    parsed = parse(FIELDS[name], given)
-    assert parsed == expected
-    assert type(parsed) is type(expected)
+def test_a_value_becomes_the_type_of_its_setting(name: str, values: list[tuple[object, object]]) -> None:
+    for given, expected in values:
+        parsed = parse(FIELDS[name], given)
+        assert parsed == expected
+        assert type(parsed) is type(expected)
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,10 @@
 """Experiments started where the working directory holds something else named dpprof."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, environment, fine, lay_out_store
+from conftest import ROOT, environment, fine, lay_out_store, run_python
 
 MINE = "from example_workloads import mlp"
 OTHER = "raise RuntimeError('another package')"
@@ -31,5 +29,4 @@ def test_an_experiment_runs_with_the_dpprof_that_was_started(
     (tmp_path / "mine.py").write_text(MINE)
     lay_out_store(tmp_path)
     env = environment(tmp_path) | {"PYTHONPATH": os.pathsep.join(paths)}
-    command = [sys.executable, "-P", "-m", "dpprof", *arguments]
-    fine(subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False))
+    fine(run_python(tmp_path, env, "-P", "-m", "dpprof", *arguments))
