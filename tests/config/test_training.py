@@ -51,6 +51,7 @@ def test_resolve_leaves_every_other_setting_alone() -> None:
         ({"workload": "mine.nets:factory"}, "StandardTrainer_nets_bs4_seq512"),
         ({"workload": "nets:make_model"}, "StandardTrainer_nets_bs4_seq512"),
         ({"workload": "m:modeller"}, "StandardTrainer_modeller_bs4_seq512"),
+        ({"trainer": "flat", "workload": "my.pkg:make_net"}, "DPSGDTrainer_make_net_bs4_seq512"),
         ({"workload": "m:gpt", "model_name": "net-2"}, "StandardTrainer_net-2_bs4_seq512"),
     ],
 )

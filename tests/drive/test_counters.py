@@ -19,7 +19,6 @@ from mlflow import MlflowClient
 from dpprof.config.counter_metrics import BASIC
 from dpprof.config.drive import DriveConfig
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.config.flat import to_flat
 from dpprof.drive.counters import count
 from dpprof.drive.jobs import Runner, Stop
 from dpprof.drive.launch.job import MEASURE
@@ -31,7 +30,7 @@ from dpprof.errors import CountersError
 from dpprof.pages.sweep_reports import write_sweep_reports
 from dpprof.record.figures.results import FAILED, FINISHED, KILLED, Result, describe, read_result
 from dpprof.record.folder import RunFolder
-from dpprof.record.record import Failure, PassOutcome, PassStatus, Record
+from dpprof.record.record import PassOutcome, PassStatus, Record
 from dpprof.tracking.tracker import Tracker
 
 CONFIG = experiment(
@@ -75,10 +74,6 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder.path
 
 
-def runner(timeout_s: float = 60.0, stop: Stop | None = None) -> Runner:
-    return Runner(LocalLauncher(), timeout_s, lambda line: None, stop or Stop())
-
-
 def copied(folder: RunFolder, measured: Path, config: ExperimentConfig) -> Record:
     """The record of a copy of a measured folder."""
     shutil.copytree(measured, folder.path, dirs_exist_ok=True)
@@ -86,18 +81,17 @@ def copied(folder: RunFolder, measured: Path, config: ExperimentConfig) -> Recor
     return known(folder.read_record())
 
 
-def count_in(folder: RunFolder, measured: Path, config: ExperimentConfig, stop: Stop | None = None) -> Result:
+def count_in(
+    folder: RunFolder,
+    measured: Path,
+    config: ExperimentConfig,
+    stop: Stop | None = None,
+    timeout_s: float = 60,
+) -> Result:
     """Count in a copy of a measured folder."""
-    count(config, folder, copied(folder, measured, config), runner(stop=stop))
+    runner = Runner(LocalLauncher(), timeout_s, lambda line: None, stop or Stop())
+    count(config, folder, copied(folder, measured, config), runner)
     return read_result(folder)
-
-
-def count_alone(folder: RunFolder, config: ExperimentConfig, asked: Runner) -> tuple[Record, Failure | None]:
-    """Count in a new folder."""
-    folder.create(config)
-    record = Record(to_flat(config), {})
-    count(config, folder, record, asked)
-    return record, folder.read_error()
 
 
 def export_command(ncu: StandIn) -> list[str]:
@@ -227,12 +221,12 @@ def test_a_pass_that_counts_nothing(
         assert (failure.kind, failure.message) == ("error", outcome(result).reason)
 
 
-def test_the_wrapped_process_fails(ncu: StandIn, folder: RunFolder) -> None:
+def test_the_wrapped_process_fails(ncu: StandIn, folder: RunFolder, measured: Path) -> None:
     """For real: there is no such factory."""
     config = dataclasses.replace(CONFIG, workload="example_workloads:nothing_of_the_name")
-    record, _ = count_alone(folder, config, runner())
-    reason = record.passes["counters"].reason or ""
-    assert record.passes["counters"].status == "failed"
+    found = outcome(count_in(folder, measured, config))
+    reason = known(found.reason)
+    assert found.status == "failed"
     assert reason.startswith("the measured process failed under ncu: ConfigError: workload")
     assert reason.endswith("see ncu.log")
     assert "Traceback" in folder.counter_log.read_text()
@@ -267,21 +261,20 @@ def test_resume_counts_what_could_not_be_counted_before(
     assert list(reusable_results(sweep)) == ["run"]
 
 
-def test_the_pass_takes_too_long(ncu: StandIn, folder: RunFolder) -> None:
+def test_the_pass_takes_too_long(ncu: StandIn, folder: RunFolder, measured: Path) -> None:
     ncu.plan(hang=True)
-    _, failure = count_alone(folder, changed(CONFIG, counters="ncu"), runner(3.0))
-    assert known(failure).kind == "timeout"
-    assert known(failure).message.startswith("stopped after timeout_s=3 seconds")
+    failure = known(count_in(folder, measured, changed(CONFIG, counters="ncu"), timeout_s=3).failure)
+    assert failure.kind == "timeout"
+    assert failure.message.startswith("stopped after timeout_s=3 seconds")
     assert processes_of(folder) == []
 
 
-def test_the_pass_is_stopped(ncu: StandIn, folder: RunFolder) -> None:
+def test_the_pass_is_stopped(ncu: StandIn, folder: RunFolder, measured: Path) -> None:
     stop = Stop()
     Timer(1.5, stop.request).start()
-    record, failure = count_alone(folder, CONFIG, runner(stop=stop))
-    assert known(failure).kind == "interrupted"
-    folder.write_record(record)
-    assert read_result(folder).status == KILLED
+    result = count_in(folder, measured, CONFIG, stop)
+    assert known(result.failure).kind == "interrupted"
+    assert result.status == KILLED
     assert processes_of(folder) == []
 
 

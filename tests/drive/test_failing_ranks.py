@@ -150,7 +150,7 @@ def test_who_failed(exits: tuple[Exit, ...], errors: tuple[str, ...], expected: 
     folder = RunFolder(tmp_path)
     for rank, text in enumerate(errors):
         if text:
-            folder.rank(rank).path.mkdir(parents=True)
+            folder.rank(rank).path.mkdir(parents=True, exist_ok=True)
             folder.rank(rank).write_error(Failure(FailureKind.ERROR, text))
     assert culprit(folder, Exit.of_ranks(exits), on_cuda=False) == expected
 
@@ -175,6 +175,6 @@ _LIKE_TORCH = _THREAD + '  File "/home/me/torch/distributed/model.py", line 30 i
 def test_who_hung(stacks: list[str], on_cuda: bool, expected: int | None, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     for rank, text in enumerate(stacks):
-        folder.rank(rank).path.mkdir(parents=True)
+        folder.rank(rank).path.mkdir(parents=True, exist_ok=True)
         folder.rank(rank).stacks.write_text(text)
     assert culprit(folder, Exit.of_ranks([_ENDED] * len(stacks)), on_cuda=on_cuda) == expected
