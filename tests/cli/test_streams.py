@@ -1,4 +1,4 @@
-"""Standard output and standard error: what terminals and files get, and that no reader ends anything."""
+"""Standard output and standard error: what terminals and files show, and that who reads them ends nothing."""
 
 import io
 import os

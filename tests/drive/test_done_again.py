@@ -1,4 +1,4 @@
-"""An experiment that is done again: which figures its folder has at the end; earlier ones that will do."""
+"""An experiment that is done again: which figures its folder has at the end, and which earlier ones serve."""
 
 import dataclasses
 import json

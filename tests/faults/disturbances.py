@@ -31,9 +31,9 @@ STORE_FAULTS = {
     "answer lost": (*STEPS, *RESUMED_STEPS),
     "down": ("opening the parent", "creating a child", "finishing the sweep", "reopening the parent"),
     "hanging": ("logging metrics",),
-    "500 once": ("creating a child",),
+    "500": ("creating a child",),
     "507": ("uploading artifacts",),
-    "killed and restarted": ("logging metrics",),
+    "killed": ("logging metrics",),
     "disk full": ("finishing a run",),
 }
 # Processor time after which a command reads its options and loads the packages for them.
@@ -84,13 +84,9 @@ def all_rows() -> list[Row]:
 
 def arm(row: Row, server: MlflowServer) -> None:
     """Prepare the proxy, before the sweep is started."""
-    if row.is_signal:
-        if row.stage in _SEEN_IN_REQUESTS:
-            step, fault = _SEEN_IN_REQUESTS[row.stage]
-            server.proxy.arm(step, fault, lasts=fault in LASTING)
-        return
-    kind = {"killed and restarted": "killed"}.get(row.fault, row.fault.removesuffix(" once"))
-    server.proxy.arm(row.stage, kind, lasts=row.fault in LASTING)
+    seen = (row.stage, row.fault) if not row.is_signal else _SEEN_IN_REQUESTS.get(row.stage)
+    if seen is not None:
+        server.proxy.arm(*seen, lasts=seen[1] in LASTING)
 
 
 def disturb(row: Row, run: Driven, server: MlflowServer) -> None:

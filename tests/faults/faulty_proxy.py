@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 PARENT_TAG = "mlflow.parentRunId"
-LASTING = ("down", "hanging", "500", "503", "507")
+LASTING = ("down", "hanging", "507")
 # A request that is held is passed on when it is let go; `answered` only tells that it was.
 HELD, ANSWERED = "held", "answered"
 HANG, LOST = "hanging", "answer lost"
@@ -110,7 +110,6 @@ class FaultyProxy:
         self._server: ThreadingHTTPServer | None = None
         self.port = 0
         self.reached, self._let_go = Event(), Event()
-        self.is_over: Callable[[], bool] = lambda: True
         self._listen()
 
     @property
@@ -131,7 +130,7 @@ class FaultyProxy:
     def heal(self) -> None:
         """Pass on everything again; what hangs is cut."""
         with self._lock:
-            self._step = self._fault = ""
+            self._step, self._lasts = "", False
         self._let_go.set()
         if self._server is None:
             self._listen()
@@ -152,14 +151,12 @@ class FaultyProxy:
             for fault_of_path in self.faults:
                 if fault_of_path.path in path and fault_of_path.times:
                     return self._taken(fault_of_path)
-            if not self._fault or (not self.reached.is_set() and not self._begins(request)):
+            goes_on = self._lasts if self.reached.is_set() else self._begins(request)
+            if not goes_on:
                 return ""
-            if self.reached.is_set() and not self._lasts:
-                return ""
-            fault = self._fault
-            if fault != ANSWERED:
+            if self._fault != ANSWERED:
                 self.reached.set()
-        return fault
+            return self._fault
 
     def _taken(self, fault: Fault) -> str:
         if fault.after:
@@ -170,7 +167,7 @@ class FaultyProxy:
         return fault.kind
 
     def _begins(self, request: Request) -> bool:
-        return (STEPS | RESUMED_STEPS)[self._step](request, self._parents)
+        return bool(self._step) and (STEPS | RESUMED_STEPS)[self._step](request, self._parents)
 
     def commit(self, fault: str) -> bool:
         """Do what a fault does beside this request. Returns whether the request is passed on."""
