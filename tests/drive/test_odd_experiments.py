@@ -119,7 +119,7 @@ def test_the_sweep_ends_failed_and_says_what_failed(odd: Any) -> None:
     parent = runs_of(folder)["odd"]
     assert parent.info.status == "FAILED"
     note = parent.data.tags["mlflow.note.content"]
-    assert "2 of 7" in note
+    assert "| StandardTrainer_odd_bs10_seq1 | error" in note
     assert "<script>" not in note
     summary = json.loads((folder / "runs" / "odd" / "summary.json").read_text())
     ended_as = {cell["settings"]["batch_size"]: cell["runs"][0]["failure"] for cell in summary["cells"]}
