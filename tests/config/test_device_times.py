@@ -58,7 +58,8 @@ def resolved(**settings: object) -> ExperimentConfig:
 @pytest.mark.parametrize("path", sorted(Path(device_times.__file__).with_name("times").glob("*.json")))
 def test_every_table_that_comes_with_dpprof_names_its_sources(path: Path) -> None:
     found = DeviceTimes.read(path)
-    assert all(each.source and each.points for each in [*found.operators, *found.collectives])
+    assert all(each.source and each.points for each in found.operators)
+    assert all(each.source and each.points for each in found.collectives)
     assert found.device == "cuda"
 
 
