@@ -30,7 +30,7 @@ FIELDS = fields(Sample)
         ("path", [(" a b ", "a b"), (7, "7")]),
         ("color", [("blue", "blue")]),
         ("trainer", [("std", "Standard")]),
-        ("count", [(" 12 ", 12), (12, 12)]),
+        ("count", [(" 12 ", 12), (12, 12), ("1", 1)]),
         ("rate", [("1e-3", 0.001), (3, 3.0)]),
         ("deep", [("true", True), ("FALSE", False), (True, True)]),
     ],
