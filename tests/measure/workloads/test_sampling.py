@@ -37,12 +37,7 @@ def test_where_memory_is_looked_at_batches_are_the_largest_of_the_timed_ones(war
 
 def test_an_estimate_has_the_batch_that_few_steps_exceed() -> None:
     largest = largest_batch(4, 1e-3)
-    assert sizes(4, is_timed=False, batch_size=4, passes="estimate", poisson_tail=1e-3) == [
-        4,
-        0,
-        6,
-        largest,
-    ]
+    assert sizes(4, is_timed=False, batch_size=4, passes="estimate", poisson_tail=1e-3) == [4, 0, 6, largest]
 
 
 def test_batches_of_any_size_are_cut_from_the_workloads_own() -> None:
