@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -37,8 +37,6 @@ class World:
 
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int8)
-
-
 # What a program does with a tensor of the world; `number` is any small number.
 Operation = Callable[[World, Tensor, int], None]
 
@@ -126,14 +124,10 @@ OPERATIONS: dict[str, Operation] = {
 
 
 NUMBERS = st.integers(0, 7)
-
-
-Act = tuple[str, int, int]
-
-
-ACTS: st.SearchStrategy[Act] = st.tuples(
-    st.sampled_from(["birth", "birth of a list", *OPERATIONS]), NUMBERS, NUMBERS
-)
+CATEGORY = st.sampled_from(["parameters", "gradients", "activations", "noise"])
+ACTS = st.tuples(st.sampled_from(["birth", "birth of a list", *OPERATIONS]), NUMBERS, NUMBERS)
+LABELS = st.tuples(st.just("label"), CATEGORY, NUMBERS)
+STEPS: st.SearchStrategy[Any] = st.tuples(ACTS, st.none() | CATEGORY) | LABELS
 
 
 def act(world: World, what: str, which: int, number: int) -> None:
@@ -144,18 +138,6 @@ def act(world: World, what: str, which: int, number: int) -> None:
         add(world, torch.tensor([1.0] * number))
     elif world.tensors:
         OPERATIONS[what](world, world.tensors[which % len(world.tensors)], number)
-
-
-CATEGORY = st.sampled_from(["parameters", "gradients", "activations", "noise"])
-
-
-Label = tuple[str, str, int]
-
-
-LABELS: st.SearchStrategy[Label] = st.tuples(st.just("label"), CATEGORY, NUMBERS)
-
-
-EXPECTED_ACTS = st.tuples(ACTS, st.none() | CATEGORY)
 
 
 class Story:
@@ -224,8 +206,7 @@ def levels_after(timeline: StepTimeline, event: int) -> dict[str, int]:
     return levels
 
 
-@settings(deadline=None)
-@given(st.lists(EXPECTED_ACTS | LABELS, max_size=12), st.lists(EXPECTED_ACTS | LABELS, max_size=30))
+@given(st.lists(STEPS, max_size=12), st.lists(STEPS, max_size=30))
 def test_every_storage_of_any_program_counts_once_at_every_moment_of_its_life(
     before: list[Any], within: list[Any]
 ) -> None:
