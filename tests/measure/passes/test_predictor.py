@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -85,17 +84,16 @@ def test_another_card_with_the_same_chip_multiplies_as_fast_in_a_wider_range() -
 
 @pytest.mark.parametrize(("target", "copies"), [("V100-32GB", True), ("A100-40GB", False)])
 def test_a_gpu_without_matrix_units_copies_what_has_its_channels_last(target: str, copies: bool) -> None:
-    with allowing(products=False, convolutions=False):
-        usual, last = (
-            predicted(known(predictor_of(target)), convolution()._replace(is_dense=is_dense)).predicted_s
-            for is_dense in (True, False)
-        )
+    usual, last = (
+        predicted(known(predictor_of(target)), convolution()._replace(is_dense=is_dense)).predicted_s
+        for is_dense in (True, False)
+    )
     assert (last > usual) == copies
 
 
 def on_processor() -> DeviceTimes:
     times = table()
-    return DeviceTimes(**vars(times) | {"device": "cpu"})
+    return replace(times, device="cpu")
 
 
 def test_the_range_is_wider_far_from_what_was_measured() -> None:
@@ -138,14 +136,11 @@ def test_what_the_last_cache_holds_moves_faster_but_not_in_the_longest_time() ->
 
 def test_the_last_cache_shortens_no_time_below_a_launch_nor_on_a_processor() -> None:
     tiny, large = (call("aten::add", num_bytes=size, flops=0) for size in (1_500, 4_000_000))
-    for times, each in ((table(), tiny), (on_processor(), large)):
-        rows = [predicted(Predictor(times)) for _ in range(2)]
-        Predictor(times).add(each, rows[0])
-        Predictor(times).add(each, rows[1], each.num_bytes)
-        if times.device == "cpu":
-            assert rows[1].predicted_s == pytest.approx(rows[0].predicted_s)
-        else:
-            assert rows[1].predicted_s == pytest.approx(1e-6)
+    on_processor_s = predicted(Predictor(on_processor()), large).predicted_s
+    for times, each, seconds in ((table(), tiny, 1e-6), (on_processor(), large, on_processor_s)):
+        row = predicted(Predictor(times))
+        Predictor(times).add(each, row, each.num_bytes)
+        assert row.predicted_s == pytest.approx(seconds)
 
 
 def test_a_convolutions_backward_is_two_kernels_where_both_were_measured() -> None:
@@ -168,9 +163,8 @@ def test_a_convolutions_backward_is_two_kernels_where_both_were_measured() -> No
         both._replace(name=both.name + end, num_bytes=4 * (given + made), flops=both.flops // 2)
         for end, made in (("_of_inputs", inputs), ("_of_weights", weights))
     ]
-    with allowing(products=False, convolutions=False):
-        together, apart = Predictor(times), Predictor(times)
-        rows = predicted(together, both), predicted(apart, *alone)
+    together, apart = Predictor(times), Predictor(times)
+    rows = predicted(together, both), predicted(apart, *alone)
     assert rows[0].predicted_s == pytest.approx(rows[1].predicted_s)
     assert (rows[0].least_s, rows[0].most_s) == pytest.approx((rows[1].least_s, rows[1].most_s), rel=0.05)
     assert not together.assumed
@@ -178,15 +172,12 @@ def test_a_convolutions_backward_is_two_kernels_where_both_were_measured() -> No
 
 @pytest.mark.parametrize("target", ["V100-32GB", "P100", "T4"])
 def test_gpus_with_measured_convolutions_assume_nothing_of_them(target: str) -> None:
-    names = ("aten::convolution", "aten::convolution_backward")
-    shapes = ((64, 64, 56, 56), (64, 64, 56, 56), (64, 64, 3, 3))
+    images, weight = (64, 64, 56, 56), (64, 64, 3, 3)
+    flops = 2 * 64 * 64 * 56 * 56 * 64 * 9
     predictor = known(predictor_of(target))
-    with allowing(products=False, convolutions=False):
-        for name in names:
-            given = shapes[1:] if name == names[0] else shapes
-            flops = 2 * 64 * 64 * 56 * 56 * 64 * 9 * (1 if name == names[0] else 2)
-            row = predicted(predictor, call(name, shapes=given, num_bytes=200_000_000, flops=flops))
-            assert row.arithmetic_s > 0
+    for name, shapes, times in (("", (images, weight), 1), ("_backward", (images, images, weight), 2)):
+        each = call(f"aten::convolution{name}", shapes=shapes, num_bytes=200_000_000, flops=times * flops)
+        assert predicted(predictor, each).arithmetic_s > 0
     assert not [said for said in predictor.assumed if " as product" in said]
 
 
@@ -202,24 +193,26 @@ def test_gpus_with_measured_convolutions_assume_nothing_of_them(target: str) -> 
 def test_what_is_assumed_is_said_and_widens_the_range(name: str, dtype: str, told: str) -> None:
     predictor = Predictor(table())
     shapes = ((2, 8, 10, 10), (16, 8, 3, 3)) if "convolution" in name else call().shapes
-    with allowing(products=False, convolutions=False):
-        row = predicted(predictor, call(name, dtype=dtype, shapes=shapes))
+    row = predicted(predictor, call(name, dtype=dtype, shapes=shapes))
     assert list(predictor.assumed) == ([told] if told else [])
     if " as " in told and "float32" not in told:
         assert row.most_s / row.predicted_s >= math.exp(0.3)
 
 
-@contextmanager
-def allowing(*, products: bool, convolutions: bool) -> Iterator[None]:
-    """Let torch use TF32, by its usual switches."""
+@pytest.fixture(autouse=True)
+def _without_tf32() -> Iterator[None]:
+    """Tests begin without TF32, and leave torch's switches as they were."""
     before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    allow_tf32()
+    yield
+    torch.set_float32_matmul_precision(before[0])
+    torch.backends.cudnn.allow_tf32 = before[1]
+
+
+def allow_tf32(*, products: bool = False, convolutions: bool = False) -> None:
+    """Let torch use TF32, by its usual switches."""
     torch.set_float32_matmul_precision("high" if products else "highest")
     torch.backends.cudnn.allow_tf32 = convolutions
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before[0])
-        torch.backends.cudnn.allow_tf32 = before[1]
 
 
 def convolution(name: str = "aten::convolution") -> OperatorCall:
@@ -238,47 +231,37 @@ def with_tf32(**changes: object) -> DeviceTimes:
     return replace(times, tflops=times.tflops | {"tf32": 20.0}, operators=times.operators + in_tf32)
 
 
-def test_products_and_convolutions_are_looked_up_in_tf32_where_torch_allows_each() -> None:
-    fp32, tf32 = 2 * serial_s(), 2 * serial_s(tflops=20)
-    for products, convolutions in ((False, False), (True, False), (False, True), (True, True)):
-        with allowing(products=products, convolutions=convolutions):
-            predictor = Predictor(with_tf32())
-            for name in ("aten::mm", "aten::addmm", "aten::bmm"):
-                found = predicted(predictor, call(name)).predicted_s
-                assert found == pytest.approx(tf32 if products else fp32), name
-            taken = [
-                predicted(predictor, convolution()).predicted_s,
-                predicted(predictor, convolution()).predicted_s,
-            ]
-            types = {each.dtype for each in predictor.known if "convolution" in each.name}
-        assert types == {"tf32" if convolutions else "float32"}
-        assert taken[0] == taken[1]
-        assert not predictor.assumed
+@pytest.mark.parametrize("products", [False, True])
+@pytest.mark.parametrize("convolutions", [False, True])
+def test_products_and_convolutions_are_looked_up_in_tf32_where_torch_allows_each(
+    products: bool, convolutions: bool
+) -> None:
+    allow_tf32(products=products, convolutions=convolutions)
+    predictor = Predictor(with_tf32())
+    for name in ("aten::mm", "aten::addmm", "aten::bmm"):
+        found = predicted(predictor, call(name)).predicted_s
+        assert found == pytest.approx(2 * serial_s(tflops=20 if products else 1)), name
+    first, second = (predicted(predictor, convolution()).predicted_s for _ in range(2))
+    assert first == second
+    types = {each.dtype for each in predictor.known if "convolution" in each.name}
+    assert types == {"tf32" if convolutions else "float32"}
+    assert not predictor.assumed
 
 
 def test_a_switch_that_changes_later_counts_from_then_on() -> None:
     predictor = Predictor(with_tf32())
-    with allowing(products=False, convolutions=False):
-        assert predicted(predictor, call()).predicted_s == pytest.approx(2 * serial_s())
-    with allowing(products=True, convolutions=False):
-        assert predicted(predictor, call()).predicted_s == pytest.approx(2 * serial_s(tflops=20))
+    assert predicted(predictor, call()).predicted_s == pytest.approx(2 * serial_s())
+    allow_tf32(products=True)
+    assert predicted(predictor, call()).predicted_s == pytest.approx(2 * serial_s(tflops=20))
 
 
 @pytest.mark.parametrize(
     "name", ["aten::gelu", "aten::_scaled_dot_product_efficient_attention", "aten::_foreach_mul_"]
 )
 def test_other_operators_and_types_are_not_in_tf32(name: str) -> None:
-    with allowing(products=True, convolutions=True):
-        for each in (call(name), call(dtype="bfloat16"), call(dtype="float64")):
-            assert as_computed(each) == each
-
-
-def test_a_processor_has_no_tf32() -> None:
-    times = replace(with_tf32(), device="cpu")
-    with allowing(products=False, convolutions=False):
-        expected = predicted(Predictor(times), call(), convolution()).predicted_s
-    with allowing(products=True, convolutions=True):
-        assert predicted(Predictor(times), call(), convolution()).predicted_s == expected
+    allow_tf32(products=True, convolutions=True)
+    for each in (call(name), call(dtype="bfloat16"), call(dtype="float64")):
+        assert as_computed(each) == each
 
 
 def gains(target: str) -> bool:
@@ -293,12 +276,11 @@ def test_without_times_in_tf32_a_product_is_as_efficient_as_in_bf16_and_that_is_
     found = []
     for dtype, products in (("float32", True), ("bfloat16", False), ("float32", False)):
         predictor = known(predictor_of(target))
-        with allowing(products=products, convolutions=False):
-            found.append(predicted(predictor, large._replace(dtype=dtype)))
-        said = list(predictor.assumed)
+        allow_tf32(products=products)
+        found.append(predicted(predictor, large._replace(dtype=dtype)))
         if products:
-            assert len(said) == 1
-            assert said[0].startswith("product as in bfloat16")
+            (said,) = predictor.assumed
+            assert said.startswith("product as in bfloat16")
     in_tf32, in_bf16, in_fp32 = found
     gb_per_s = DEVICES[target].bandwidth_gb_per_s
     slower = serial_s(8192, tflops, gb_per_s) / serial_s(8192, 2 * tflops, gb_per_s)
@@ -312,10 +294,9 @@ def test_where_tf32_gains_nothing_times_in_float32_count_to_the_bit_and_that_is_
     calls = [call(side=512), convolution(), convolution("aten::convolution_backward_of_inputs")]
     found, said = [], []
     for allowed in (False, True):
-        predictor = predictor_of(target)
-        assert predictor is not None
-        with allowing(products=allowed, convolutions=allowed):
-            row = predicted(predictor, *calls)
+        predictor = known(predictor_of(target))
+        allow_tf32(products=allowed, convolutions=allowed)
+        row = predicted(predictor, *calls)
         found.append((row.predicted_s, row.least_s, row.most_s))
         said.append(" and ".join(predictor.assumed))
     assert found[0] == found[1]
@@ -323,13 +304,17 @@ def test_where_tf32_gains_nothing_times_in_float32_count_to_the_bit_and_that_is_
     assert "product as in float32" in said[1]
 
 
-def test_the_rate_in_tf32_goes_with_its_own_times_alone() -> None:
+def without_times_in_tf32() -> DeviceTimes:
     times = table()
-    times.tflops["tf32"] = 20.0
-    with allowing(products=False, convolutions=False):
-        expected = predicted(Predictor(times), call(side=20_000), convolution()).predicted_s
-    with allowing(products=True, convolutions=True):
-        assert predicted(Predictor(times), call(side=20_000), convolution()).predicted_s == expected
+    return replace(times, tflops=times.tflops | {"tf32": 20.0})
+
+
+@pytest.mark.parametrize("times", [replace(with_tf32(), device="cpu"), without_times_in_tf32()])
+def test_tf32_changes_nothing_on_a_processor_nor_by_its_rate_alone(times: DeviceTimes) -> None:
+    calls = [call(), call(side=20_000), convolution()]
+    expected = predicted(Predictor(times), *calls).predicted_s
+    allow_tf32(products=True, convolutions=True)
+    assert predicted(Predictor(times), *calls).predicted_s == expected
 
 
 @pytest.mark.parametrize("is_allowed", [False, True])
@@ -353,8 +338,7 @@ def test_torchs_newer_switches_count_too(is_allowed: bool, monkeypatch: pytest.M
 def test_other_tables_stand_in_with_the_devices_own_rates() -> None:
     own = table()
     own.operators.pop(0)
-    other = DeviceTimes(**vars(table()) | {"gpu": "another GPU"})
-    predictor = Predictor(own, [other], {"float32": 2.0}, 2.0)
+    predictor = Predictor(own, [replace(table(), gpu="another GPU")], {"float32": 2.0}, 2.0)
     row = predicted(predictor, call())
     assert list(predictor.assumed) == ["product as on another GPU"]
     assert row.predicted_s == pytest.approx(serial_s()), "twice as fast"
@@ -382,9 +366,7 @@ def test_collectives_take_what_the_nearest_number_of_ranks_took() -> None:
 
 @pytest.mark.parametrize("target", list(DEVICES))
 def test_every_listed_gpu_has_times(target: str) -> None:
-    predictor = predictor_of(target)
-    assert predictor is not None
-    row = predicted(predictor, call(side=2048))
+    row = predicted(known(predictor_of(target)), call(side=2048))
     device = DEVICES[target]
     moving = 12 * 2048**2 / (1e9 * device.bandwidth_gb_per_s)
     computing = 2 * 2048**3 / (1e12 * device.fp32_tflops)
