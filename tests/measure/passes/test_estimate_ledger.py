@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from conftest import ROOT
 from example_config import experiment
+from example_runs import known
 from record_metrics import metrics
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -55,35 +56,27 @@ def run(folder: Path, model: str, **settings: Any) -> Result:
 
 
 def estimate(folder: Path, model: str, **settings: Any) -> Record:
-    record = run(folder, model, passes="estimate", **settings).record
-    assert record is not None
-    assert record.ledger is not None
-    return record
+    return known(run(folder, model, passes="estimate", **settings).record)
 
 
 @pytest.mark.parametrize("model", ["lstm", "conv_net", "embedding_bag", "dict_inputs", "gru"])
 def test_an_estimate_knows_what_operators_take_within_themselves(tmp_path: Path, model: str) -> None:
-    found, measured = estimate(tmp_path, model), run(tmp_path, model, **MEASURED).record
-    assert measured is not None
-    assert found.ledger is not None
+    found, measured = estimate(tmp_path, model), known(run(tmp_path, model, **MEASURED).record)
+    ledger = known(found.ledger)
     assert found.memory.peak_allocated == measured.memory.peak_allocated
-    peaks = {phase: peak.num_bytes for phase, peak in found.ledger.phase_peak.items()}
-    assert peaks == measured.memory.phase_peak
-    assert found.ledger.doubts == []
-    assert found.ledger.growth == 0
+    assert {name: peak.num_bytes for name, peak in ledger.phase_peak.items()} == measured.memory.phase_peak
+    assert (ledger.doubts, ledger.growth) == ([], 0)
 
 
 @pytest.mark.parametrize("trainer", ["StandardTrainer", "DPSGDTrainer", "DPGhostClippingTrainer"])
 def test_state_that_grows_leaves_open_whether_it_fits(tmp_path: Path, trainer: str) -> None:
-    held = run(
-        tmp_path, "growing_state", passes="estimate", device="cuda", device_memory_gib=40.0, trainer=trainer
-    )
-    assert held.record is not None
-    assert held.record.ledger is not None
-    assert held.record.ledger.growth == 4 * 3 * 512, "the features of one batch"
-    (doubt,) = held.record.ledger.doubts
+    settings = {"passes": "estimate", "device": "cuda", "device_memory_gib": 40.0, "trainer": trainer}
+    held = run(tmp_path, "growing_state", **settings)
+    ledger = known(known(held.record).ledger)
+    assert ledger.growth == 4 * 3 * 512, "the features of one batch"
+    (doubt,) = ledger.doubts
     assert (doubt.name, doubt.num_bytes) == ("growing_state", None)
-    figures = metrics(held.record)
+    figures = metrics(known(held.record))
     assert "memory/fits" not in figures
     assert figures["memory/growth_per_step_mib"] == 4 * 3 * 512 / 2**20
     assert "as every step leaves 6.0 KiB more alive" in describe(held)
@@ -97,8 +90,7 @@ def test_a_convolution_on_a_gpu_decides_only_with_room_for_cudnns_workspace(tmp_
     assert figures["memory/doubt_mib"] == doubt > 1
     between = (needed + doubt / 2) / 1024
     held = run(tmp_path / "second", "conv_net", passes="estimate", device_memory_gib=between, **settings)
-    assert held.record is not None
-    assert "memory/fits" not in metrics(held.record)
+    assert "memory/fits" not in metrics(known(held.record))
     assert f"up to {doubt:,.1f} MiB more are in doubt" in describe(held)
 
 

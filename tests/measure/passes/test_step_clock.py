@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -133,22 +134,21 @@ def test_a_module_takes_its_call_and_each_of_its_hooks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("index", "waits"), [(torch.tensor([0, 1]), False), (torch.tensor([True, False]), True)]
+    ("operator", "args", "waits"),
+    [
+        (_aten.index.Tensor, (torch.ones(2), [torch.tensor([0, 1])]), False),
+        (_aten.index.Tensor, (torch.ones(2), [torch.tensor([True, False])]), True),
+        (_aten._local_scalar_dense.default, (torch.ones(1),), True),
+    ],
 )
-def test_only_a_result_whose_size_depends_on_data_is_waited_for(index: Tensor, waits: bool) -> None:
+def test_only_a_value_and_a_result_whose_size_depends_on_data_are_waited_for(
+    operator: Any, args: tuple[Any, ...], waits: bool
+) -> None:
     clock = StepClock(SECOND)
     issued(clock, "forward", 10.0)
-    clock.wait_for(_aten.index.Tensor, (torch.ones(2), [index]))
+    clock.wait_for(operator, args)
     issued(clock, "noise", 0.5)
     assert clock.end()["noise"].seconds == pytest.approx(1.5 if waits else 0.5)
-
-
-def test_a_value_is_waited_for() -> None:
-    clock = StepClock(SECOND)
-    issued(clock, "forward", 10.0)
-    clock.wait_for(_aten._local_scalar_dense.default, (torch.ones(1),))
-    issued(clock, "noise", 0.5)
-    assert clock.end()["noise"].seconds == pytest.approx(1.5)
 
 
 def test_hosts_go_by_their_measurement_or_by_the_year_of_their_processor() -> None:
