@@ -77,9 +77,8 @@ def test_of_a_softmax() -> None:
     """Of 2 x 32 heads over 256 positions: what torch took beside the result, in both directions."""
     scores = torch.empty(2, 32, 256, 256, device="meta")
     assert scratch_bytes(aten._safe_softmax.default, (scores, -1), H100) == [4194304, 16384, 4]
-    assert scratch_bytes(aten._softmax_backward_data.default, (scores, scores, -1, torch.float32), H100) == [
-        16777216
-    ]
+    given = (scores, scores, -1, torch.float32)
+    assert scratch_bytes(aten._softmax_backward_data.default, given, H100) == [16777216]
 
 
 @pytest.mark.parametrize(
@@ -96,13 +95,10 @@ def test_cudnn_copies_the_tensors_of_a_convolution(
     batch: int, size: int, channels: tuple[int, int], kernel: int, asked: list[float]
 ) -> None:
     """What its planner asked for in bf16 on an H100: in forward, and for both gradients."""
-    x, weight, y = (
+    images = ((batch, number, size, size) for number in channels)
+    x, y, weight = (
         torch.empty(shape, device="meta", dtype=torch.bfloat16)
-        for shape in (
-            (batch, channels[0], size, size),
-            (channels[1], channels[0], kernel, kernel),
-            (batch, channels[1], size, size),
-        )
+        for shape in (*images, (channels[1], channels[0], kernel, kernel))
     )
     found = of_convolution(x, weight, y) + of_its_backward(x, weight, y)
     assert [num_bytes / MIB for (num_bytes,) in found] == pytest.approx(asked, rel=0.06)

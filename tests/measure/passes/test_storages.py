@@ -110,12 +110,7 @@ def test_a_storage_resized_behind_torchs_operators_is_followed_at_once(storages:
     tensor.untyped_storage().resize_(40)
     tensor.zero_()
     del tensor
-    assert changes(storages.end_step()) == [
-        ("noise", 360, None),
-        ("noise", -400, None),
-        ("noise", 40, None),
-        ("noise", -40, None),
-    ]
+    assert changes(storages.end_step()) == [("noise", change, None) for change in (360, -400, 40, -40)]
 
 
 def test_many_threads_free_while_others_are_born(storages: Storages) -> None:
