@@ -1,35 +1,21 @@
 """What a loop could do without: each fault is found by itself, with its bytes and its line."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from example_loops import NUMBERS, batches, loss_of, made_private, mlp
 from example_runs import known
-from opacus import PrivacyEngine
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.utils.data import DataLoader, TensorDataset
 
 import dpprof
 
 Loop = Callable[[nn.Module, Optimizer, Tensor, Tensor], None]
-NUMBERS = 16 * 32 + 32 + 32 * 4 + 4
-STEPS = 2 + 2 + 4
 kept: list[Any] = []
-
-
-def mlp() -> nn.Sequential:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
-
-
-def batches() -> Iterator[tuple[Tensor, Tensor]]:
-    torch.manual_seed(1)
-    for _ in range(STEPS):
-        yield torch.randn(8, 16), torch.randint(0, 4, (8,))
 
 
 def found(
@@ -40,7 +26,7 @@ def found(
     optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1)
     kept.clear()
     with dpprof.profile(model, runs_dir=path, warmup_steps=2, measured_steps=2) as prof:
-        for x, y in batches():
+        for x, y in batches(2 + 2 + 4):
             step(model, optimizer, x, y)
             prof.step()
     return known(prof.result.record).warnings
@@ -54,7 +40,7 @@ def line_of(step: Loop, text: str) -> str:
 
 def clean(model: nn.Module, optimizer: Optimizer, x: Tensor, y: Tensor) -> None:
     optimizer.zero_grad()
-    nn.functional.cross_entropy(model(x), y).backward()
+    loss_of(model, x, y).backward()
     optimizer.step()
 
 
@@ -78,26 +64,26 @@ def with_numbers(model: nn.Module, optimizer: Optimizer, x: Tensor, y: Tensor) -
 
 def with_copy(model: nn.Module, optimizer: Optimizer, x: Tensor, y: Tensor) -> None:
     optimizer.zero_grad()
-    nn.functional.cross_entropy(model(x), y).backward()
+    loss_of(model, x, y).backward()
     kept[:] = [known(parameter.grad).clone() for parameter in model.parameters()]
     optimizer.step()
 
 
 def with_zeros(model: nn.Module, optimizer: Optimizer, x: Tensor, y: Tensor) -> None:
-    nn.functional.cross_entropy(model(x), y).backward()
+    loss_of(model, x, y).backward()
     optimizer.step()
     optimizer.zero_grad(set_to_none=False)
 
 
 def zeroing_late(model: nn.Module, optimizer: Optimizer, x: Tensor, y: Tensor) -> None:
-    loss = nn.functional.cross_entropy(model(x), y)
+    loss = loss_of(model, x, y)
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
 
 
 def never_zeroing(model: nn.Module, optimizer: Optimizer, x: Tensor, y: Tensor) -> None:
-    nn.functional.cross_entropy(model(x), y).backward()
+    loss_of(model, x, y).backward()
     optimizer.step()
 
 
@@ -114,7 +100,7 @@ def keeping_outputs(model: nn.Module, optimizer: Optimizer, x: Tensor, y: Tensor
 
 def accumulating(model: nn.Module, optimizer: Optimizer, x: Tensor, y: Tensor) -> None:
     """One of two physical batches: the gradients of the first one stay for the second."""
-    nn.functional.cross_entropy(model(x), y).backward()
+    loss_of(model, x, y).backward()
     kept.append(None)
     if len(kept) % 2 == 0:
         optimizer.step()
@@ -178,27 +164,22 @@ def test_weights_that_stand_still_are_named_with_the_cause(tmp_path: Path) -> No
     assert "no step has moved 0.weight, 0.bias, 2.weight and 1 more: steps are too small" in no_rate
 
 
-@pytest.mark.parametrize("poisson", [True, False])
-def test_a_shuffled_loader_beside_an_accountant_is_named(poisson: bool, tmp_path: Path) -> None:
-    model: Any = mlp()
+def found_of_private(path: Path, model: nn.Module, num_samples: int, **how: Any) -> list[str]:
+    """What is found of two epochs of eight batches by Opacus."""
     torch.manual_seed(1)
-    data = TensorDataset(torch.randn(64, 16), torch.randint(0, 4, (64,)))
-    model, optimizer, loader = PrivacyEngine().make_private(
-        module=model,
-        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
-        data_loader=DataLoader(data, batch_size=8, shuffle=True),
-        noise_multiplier=1.0,
-        max_grad_norm=1.0,
-        poisson_sampling=poisson,
-    )
-    with dpprof.profile(runs_dir=tmp_path, warmup_steps=2, measured_steps=2) as prof:
+    data = torch.randn(num_samples, 16), torch.randint(0, 4, (num_samples,))
+    model, optimizer, loader = made_private(model, data, num_samples // 8, **how)
+    with dpprof.profile(runs_dir=path, warmup_steps=2, measured_steps=2) as prof:
         for _ in range(2):
             for x, y in loader:
-                optimizer.zero_grad(set_to_none=True)
-                nn.functional.cross_entropy(model(x), y).backward()
-                optimizer.step()
+                clean(model, optimizer, x, y)
                 prof.step()
-    warnings = known(prof.result.record).warnings
+    return known(prof.result.record).warnings
+
+
+@pytest.mark.parametrize("poisson", [True, False])
+def test_a_shuffled_loader_beside_an_accountant_is_named(poisson: bool, tmp_path: Path) -> None:
+    warnings = found_of_private(tmp_path, mlp(), 64, shuffle=True, poisson_sampling=poisson)
     assert any("takes batches from a RandomSampler" in warning for warning in warnings) is not poisson
 
 
@@ -208,7 +189,7 @@ def test_a_batch_norm_in_a_private_loop_is_named(tmp_path: Path) -> None:
 
     def step(model: nn.Module, optimizer: Optimizer, x: Tensor, y: Tensor) -> None:
         optimizer.zero_grad()
-        nn.functional.cross_entropy(model(x), y).backward()
+        loss_of(model, x, y).backward()
         with dpprof.phase("noise"):
             for parameter in model.parameters():
                 known(parameter.grad).add_(torch.randn_like(parameter))
@@ -228,20 +209,5 @@ def test_what_checks_know_of_a_model_of_opacus_is_said(tmp_path: Path) -> None:
         def forward(self, x: Tensor) -> Tensor:
             return x * self.scale
 
-    model: Any = nn.Sequential(Scaled(), mlp())
-    torch.manual_seed(1)
-    data = TensorDataset(torch.randn(256, 16), torch.randint(0, 4, (256,)))
-    model, optimizer, loader = PrivacyEngine().make_private(
-        module=model,
-        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
-        data_loader=DataLoader(data, batch_size=32),
-        noise_multiplier=1.0,
-        max_grad_norm=1.0,
-    )
-    with dpprof.profile(runs_dir=tmp_path, warmup_steps=2, measured_steps=2) as prof:
-        for x, y in loader:
-            optimizer.zero_grad(set_to_none=True)
-            nn.functional.cross_entropy(model(x), y).backward()
-            optimizer.step()
-            prof.step()
-    assert any("no grad sampler for Scaled" in warning for warning in known(prof.result.record).warnings)
+    warnings = found_of_private(tmp_path, nn.Sequential(Scaled(), mlp()), 256, poisson_sampling=True)
+    assert any("no grad sampler for Scaled" in warning for warning in warnings)

@@ -2,6 +2,7 @@
 
 import gc
 import json
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 from example_config import experiment
+from example_loops import made_private
 from example_runs import known, measured
-from opacus import PrivacyEngine
 from opacus.utils.batch_memory_manager import BatchMemoryManager
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
@@ -50,28 +51,24 @@ def num_bytes(tensors: list[Tensor]) -> int:
     return sum(tensor.nbytes for tensor in tensors)
 
 
-def check_categories(loop: Record, own: Record) -> None:
-    """Compare what neither data nor numbers are part of."""
-    found, expected = ({**known(record.ledger).at_peak} for record in (loop, own))
-    for name in ("parameters", "gradients", "per_sample_gradients", "summed_gradients"):
-        assert found.get(name, 0) == expected.get(name, 0), name
+def compare(record: Record, own: Record, more: dict[str, int], *, by_category: bool = True) -> None:
+    """Hold a loop's peaks against those of dpprof's trainer, than which it takes so many bytes more."""
+    found, expected = peaks(record), peaks(own)
+    assert found.keys() == expected.keys()
+    for name, num_bytes in more.items():
+        assert found[name] == expected[name] + num_bytes, name
+    categories, of_own = ({**known(each.ledger).at_peak} for each in (record, own))
+    # What neither data nor numbers are part of.
+    names = ("parameters", "gradients", "per_sample_gradients", "summed_gradients")
+    for name in names if by_category else ():
+        assert categories.get(name, 0) == of_own.get(name, 0), name
 
 
 def test_batch_memory_manager(tmp_path: Path) -> None:
     """It loads one physical batch at a time, where dpprof's trainer holds both of the step's."""
     config = config_of("DPSGDTrainer", batch_size=4, accumulation_steps=2)
     workload, data = built(config)
-    optimizer: Any = torch.optim.SGD(workload.model.train().parameters(), lr=config.lr)
-    loader: Any = DataLoader(TensorDataset(*data), batch_size=config.logical_batch)
-    model: Any
-    model, optimizer, loader = PrivacyEngine(accountant="rdp").make_private(
-        module=workload.model,
-        optimizer=optimizer,
-        data_loader=loader,
-        noise_multiplier=1.0,
-        max_grad_norm=1.0,
-        poisson_sampling=False,
-    )
+    model, optimizer, loader = made_private(workload.model.train(), data, config.logical_batch, lr=config.lr)
     with (
         dpprof.profile(runs_dir=tmp_path, measured_steps=3, by_optimizer=True) as prof,
         BatchMemoryManager(data_loader=loader, max_physical_batch_size=4, optimizer=optimizer) as physical,
@@ -82,10 +79,9 @@ def test_batch_memory_manager(tmp_path: Path) -> None:
             loss = workload.loss(out, y).mean()
             loss.backward()
             optimizer.step()
-    record, own = known(prof.result.record), measured(tmp_path, config)
     batch = num_bytes(data) // (STEPS * config.accumulation_steps)
-    assert peaks(record) == {name: peak + num_bytes(data) - batch for name, peak in peaks(own).items()}
-    check_categories(record, own)
+    record = known(prof.result.record)
+    compare(record, measured(tmp_path, config), dict.fromkeys(peaks(record), num_bytes(data) - batch))
     assert record.samples_per_step == config.logical_batch
 
 
@@ -107,24 +103,16 @@ def test_lightning(tmp_path: Path) -> None:
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.SGD(self.parameters(), lr=config.lr)
 
-    trainer = lightning.Trainer(
-        max_epochs=1,
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
+    quiet = dict.fromkeys(
+        ["logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"], False
     )
+    trainer = lightning.Trainer(max_epochs=1, accelerator="cpu", **quiet)
     with dpprof.profile(runs_dir=tmp_path, measured_steps=3, by_optimizer=True) as prof:
         trainer.fit(Module(), DataLoader(TensorDataset(*data), batch_size=config.batch_size))
-    record, own = known(prof.result.record), measured(tmp_path, config)
     gradients = num_bytes(list(workload.model.parameters()))
-    found, expected = peaks(record), peaks(own)
-    assert found.keys() == expected.keys()
-    for name in ("backward", "optimizer_step", "allocator", "ledger"):
-        assert found[name] == expected[name] + num_bytes(data) + 2 * 4, name
-    assert found["forward"] == expected["forward"] + num_bytes(data) + gradients
-    check_categories(record, own)
+    more = dict.fromkeys(["backward", "optimizer_step", "allocator", "ledger"], num_bytes(data) + 2 * 4)
+    more |= {"forward": num_bytes(data) + gradients}
+    compare(known(prof.result.record), measured(tmp_path, config), more)
 
 
 def hugging_face_config(path: Path) -> ExperimentConfig:
@@ -143,18 +131,16 @@ def set_aside_constants() -> None:
 
 
 def arguments_of(config: ExperimentConfig) -> dict[str, Any]:
-    return {
-        "per_device_train_batch_size": config.batch_size,
-        "num_train_epochs": 1,
-        "optim": "sgd",
-        "learning_rate": config.lr,
-        "max_grad_norm": 0.0,
-        "report_to": "none",
-        "use_cpu": True,
-        "logging_strategy": "no",
-        "save_strategy": "no",
-        "disable_tqdm": True,
-    }
+    how = {"per_device_train_batch_size": config.batch_size, "learning_rate": config.lr, "max_grad_norm": 0.0}
+    how |= {"num_train_epochs": 1, "optim": "sgd", "use_cpu": True, "report_to": "none"}
+    return how | {"logging_strategy": "no", "save_strategy": "no", "disable_tqdm": True}
+
+
+def loss_of(workload: Workload) -> Callable[..., Tensor]:
+    def loss(outputs: Any, labels: Tensor, num_items_in_batch: object = None) -> Tensor:
+        return workload.loss(outputs, labels).mean()
+
+    return loss
 
 
 def test_hugging_face_trainer(tmp_path: Path) -> None:
@@ -163,25 +149,17 @@ def test_hugging_face_trainer(tmp_path: Path) -> None:
     set_aside_constants()
     config = hugging_face_config(tmp_path)
     workload, data = built(config)
-
-    def loss(outputs: Any, labels: Tensor, num_items_in_batch: object = None) -> Tensor:
-        return workload.loss(outputs, labels).mean()
-
     trainer = transformers.Trainer(
         workload.model,
         transformers.TrainingArguments(str(tmp_path / "out"), **arguments_of(config)),
         train_dataset=[{"input_ids": x, "labels": y} for x, y in zip(*data, strict=True)],
-        compute_loss_func=loss,
+        compute_loss_func=loss_of(workload),
     )
     with dpprof.profile(runs_dir=tmp_path, measured_steps=3, by_optimizer=True) as prof:
         trainer.train()
-    record, own = known(prof.result.record), measured(tmp_path, config)
-    more = num_bytes(data) + num_bytes(data) // STEPS
-    found, expected = peaks(record), peaks(own)
-    assert found.keys() == expected.keys()
-    for name in ("backward", "allocator", "ledger"):
-        assert found[name] == expected[name] + more + NUMBERS, name
-    check_categories(record, own)
+    more = num_bytes(data) + num_bytes(data) // STEPS + NUMBERS
+    own, names = measured(tmp_path, config), ["backward", "allocator", "ledger"]
+    compare(known(prof.result.record), own, dict.fromkeys(names, more))
 
 
 def test_trl_sft(tmp_path: Path) -> None:
@@ -196,10 +174,6 @@ def test_trl_sft(tmp_path: Path) -> None:
     workload, data = built(config)
     ids = data[0]
     del data
-
-    def loss(outputs: Any, labels: Tensor, num_items_in_batch: object = None) -> Tensor:
-        return workload.loss(outputs, labels).mean()
-
     words = Tokenizer(WordLevel({"a": 0}, unk_token="a"))
     how = arguments_of(config) | {"bf16": False, "gradient_checkpointing": False}
     trainer = trl.SFTTrainer(
@@ -207,14 +181,12 @@ def test_trl_sft(tmp_path: Path) -> None:
         trl.SFTConfig(str(tmp_path / "out"), **how),
         train_dataset=datasets.Dataset.from_dict({"input_ids": ids.tolist()}),
         processing_class=PreTrainedTokenizerFast(tokenizer_object=words, pad_token="a", eos_token="a"),
-        compute_loss_func=loss,
+        compute_loss_func=loss_of(workload),
     )
     batch = ids.nbytes // STEPS
     del ids
     with dpprof.profile(runs_dir=tmp_path, measured_steps=3, by_optimizer=True) as prof:
         trainer.train()
-    record, own = known(prof.result.record), measured(tmp_path, config)
     mask, next_batch = batch, 3 * batch
-    found, expected = peaks(record), peaks(own)
-    assert found.keys() == expected.keys()
-    assert found["backward"] == expected["backward"] + mask + next_batch + NUMBERS
+    more = {"backward": mask + next_batch + NUMBERS}
+    compare(known(prof.result.record), measured(tmp_path, config), more, by_category=False)

@@ -1,6 +1,7 @@
 """A loop that is measured from outside, beside dpprof's own trainers, and beside itself unmeasured."""
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -9,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 from covering import sampled
+from example_loops import NUMBERS, batches, loss_of, made_private, mlp
 from example_runs import known, measured
-from opacus import PrivacyEngine
 from opacus.utils.batch_memory_manager import BatchMemoryManager
+from tiny_ledgers import BUILT_IN
 from torch import Tensor, nn
 from torch.nn.modules import module as modules
-from torch.utils.data import DataLoader, TensorDataset
 from tutorial_loops import make_loop
 
 import dpprof
@@ -23,18 +24,16 @@ from dpprof.errors import ConfigError, DpprofError
 from dpprof.measure.workloads.workload import build_workload
 from dpprof.record.record import PassStatus, Record
 
-TRAINERS = ["StandardTrainer", "DPSGDTrainer", "DPGhostClippingTrainer", "DPFastGradientClippingTrainer"]
 STEPS = 3 + 3 + 4 + 6  # warm-up, clean, ledger, trace
 
 
-def mlp() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
-
-
-def batches(number: int = 30) -> list[tuple[Tensor, Tensor]]:
-    torch.manual_seed(1)
-    return [(torch.randn(8, 16), torch.randint(0, 4, (8,))) for _ in range(number)]
+def watched(path: Path, step: Callable[[Tensor, Tensor], object]) -> Record:
+    """The record of a loop of such steps."""
+    with dpprof.profile(runs_dir=path, measured_steps=3) as prof:
+        for x, y in batches(30):
+            step(x, y)
+            prof.step()
+    return known(prof.result.record)
 
 
 def train(model: nn.Module, number: int = 30, prof: Any = None) -> list[float]:
@@ -43,7 +42,7 @@ def train(model: nn.Module, number: int = 30, prof: Any = None) -> list[float]:
     losses = []
     for x, y in batches(number):
         optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(x), y)
+        loss = loss_of(model, x, y)
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
@@ -69,18 +68,12 @@ def of_loop(path: Path, trainer: str) -> Record:
     return known(prof.result.record)
 
 
-SETTINGS = {
-    "model_size": "tiny",
-    "batch_size": 8,
-    "seq_len": 32,
-    "device": "cpu",
-    "passes": "clean,memory,ledger",
-    "measured_steps": 3,
-}
+SETTINGS = {"model_size": "tiny", "batch_size": 8, "seq_len": 32, "device": "cpu", "measured_steps": 3}
+SETTINGS |= {"passes": "clean,memory,ledger"}
 
 
 @pytest.mark.parametrize(
-    "trainer", sampled([(name,) for name in TRAINERS], {("StandardTrainer",), ("DPGhostClippingTrainer",)})
+    "trainer", sampled([(name,) for name in BUILT_IN], {("StandardTrainer",), ("DPGhostClippingTrainer",)})
 )
 def test_peaks_and_phases_are_those_of_the_own_trainer_to_the_byte(trainer: str, tmp_path: Path) -> None:
     loop = of_loop(tmp_path, trainer)
@@ -119,39 +112,39 @@ def test_figures_are_named_as_in_any_run(tmp_path: Path) -> None:
     figures = prof.figures
     assert {"latency/step_ms_median", "latency/backward_ms", "memory/peak_allocated_mib"} <= figures.keys()
     # Adam's two moments of each parameter, and a count of steps for each tensor.
-    numbers = 16 * 32 + 32 + 32 * 4 + 4
-    expected = (2 * 4 * numbers + 4 * 4) / 2**20
+    expected = (2 * 4 * NUMBERS + 4 * 4) / 2**20
     assert figures["memory/at_peak/optimizer_state_mib"] == pytest.approx(expected, rel=1e-6)
     record = known(prof.result.record)
-    assert (len(record.step_s), record.samples_per_step, record.num_parameters) == (4, 8, numbers)
+    assert (len(record.step_s), record.samples_per_step, record.num_parameters) == (4, 8, NUMBERS)
     assert record.operators
+    assert record.warnings == []
 
 
 def test_phases_are_marked_by_hand(tmp_path: Path) -> None:
-    model, optimizer = mlp(), None
-    with dpprof.phase("nobody measures"), dpprof.profile(runs_dir=tmp_path, measured_steps=3) as prof:
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for x, y in batches():
-            loss = nn.functional.cross_entropy(model(x), y)
-            gradients = torch.autograd.grad(loss, list(model.parameters()))
-            with dpprof.phase("clip"):
-                for parameter, gradient in zip(model.parameters(), gradients, strict=True):
-                    parameter.grad = gradient.clamp(-1, 1)
-            optimizer.step()
-            prof.step()
-    phases = known(prof.result.record).phase_s
-    assert list(phases) == ["forward", "backward", "clip", "optimizer_step"]
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x: Tensor, y: Tensor) -> None:
+        gradients = torch.autograd.grad(loss_of(model, x, y), list(model.parameters()))
+        with dpprof.phase("clip"):
+            for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+                parameter.grad = gradient.clamp(-1, 1)
+        optimizer.step()
+
+    with dpprof.phase("nobody measures"):
+        record = watched(tmp_path, step)
+    assert list(record.phase_s) == ["forward", "backward", "clip", "optimizer_step"]
 
 
 def test_a_forward_without_gradients_ends_with_the_model(tmp_path: Path) -> None:
     model = mlp()
-    with dpprof.profile(runs_dir=tmp_path, measured_steps=3) as prof:
-        for x, _ in batches():
-            with torch.no_grad():
-                model(x)
-            torch.randn(1000, 1000) @ torch.randn(1000, 1000)
-            prof.step()
-    record = known(prof.result.record)
+
+    def step(x: Tensor, y: Tensor) -> None:
+        with torch.no_grad():
+            model(x)
+        torch.randn(1000, 1000) @ torch.randn(1000, 1000)
+
+    record = watched(tmp_path, step)
     assert sum(record.phase_s["forward"]) < sum(record.step_s) / 2
 
 
@@ -160,11 +153,11 @@ def test_a_closure_is_not_part_of_the_optimizers_step(tmp_path: Path) -> None:
     model = mlp()
     optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2)
     with dpprof.profile(runs_dir=tmp_path, measured_steps=3, by_optimizer=True) as prof:
-        for x, y in batches():
+        for x, y in batches(30):
 
             def closure(x: Tensor = x, y: Tensor = y) -> Tensor:
                 optimizer.zero_grad()
-                loss = nn.functional.cross_entropy(model(x), y)
+                loss = loss_of(model, x, y)
                 loss.backward()
                 return loss
 
@@ -177,11 +170,11 @@ def test_a_closure_is_not_part_of_the_optimizers_step(tmp_path: Path) -> None:
 
 def test_batches_made_ahead_are_counted_until_they_are_freed(tmp_path: Path) -> None:
     """The profiler reports no free of what it has not seen made."""
-    model, ahead = mlp(), batches()
+    model, ahead = mlp(), list(batches(30))
     with dpprof.profile(runs_dir=tmp_path, measured_steps=3) as prof:
         while ahead:
             x, y = ahead.pop(0)
-            nn.functional.cross_entropy(model(x), y).backward()
+            loss_of(model, x, y).backward()
             prof.step()
     record = known(prof.result.record)
     first, second, third = record.memory.step_peak
@@ -191,37 +184,27 @@ def test_batches_made_ahead_are_counted_until_they_are_freed(tmp_path: Path) -> 
 
 
 def test_batches_that_change_their_size_are_counted(tmp_path: Path) -> None:
-    model = mlp()
-    with dpprof.profile(runs_dir=tmp_path, measured_steps=3) as prof:
-        for number, (x, y) in enumerate(batches()):
-            size = 2 + number % 3
-            nn.functional.cross_entropy(model(x[:size]), y[:size]).backward()
-            prof.step()
-    record = known(prof.result.record)
+    model, sizes = mlp(), itertools.cycle([2, 3, 4])
+
+    def step(x: Tensor, y: Tensor) -> None:
+        size = next(sizes)
+        loss_of(model, x[:size], y[:size]).backward()
+
+    record = watched(tmp_path, step)
     assert (record.step_samples, record.samples_per_step) == ([2, 3, 4], 3)
 
 
 def test_virtual_steps_of_opacus_are_one_step(tmp_path: Path) -> None:
     """`by_optimizer` sees only the steps that change weights: every second one, of two physical batches."""
-    data = DataLoader(TensorDataset(torch.randn(64, 16), torch.randint(0, 4, (64,))), batch_size=8)
-    model = mlp()
-    optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.1)
-    model, optimizer, data = PrivacyEngine().make_private(
-        module=model,
-        optimizer=optimizer,
-        data_loader=data,
-        noise_multiplier=1.0,
-        max_grad_norm=1.0,
-        poisson_sampling=False,
-    )
+    data = torch.randn(64, 16), torch.randint(0, 4, (64,))
+    model, optimizer, loader = made_private(mlp(), data, 8)
+    logical = {"data_loader": loader, "optimizer": optimizer, "max_physical_batch_size": 4}
     with dpprof.profile(runs_dir=tmp_path, measured_steps=3, by_optimizer=True) as prof:
         for _ in range(4):
-            with BatchMemoryManager(
-                data_loader=data, max_physical_batch_size=4, optimizer=optimizer
-            ) as physical:
+            with BatchMemoryManager(**logical) as physical:
                 for x, y in physical:
                     optimizer.zero_grad()
-                    nn.functional.cross_entropy(model(x), y).backward()
+                    loss_of(model, x, y).backward()
                     optimizer.step()
     assert prof.is_complete
     record = known(prof.result.record)
@@ -233,41 +216,16 @@ def test_virtual_steps_of_opacus_are_one_step(tmp_path: Path) -> None:
 def test_what_a_list_of_losses_keeps_alive_is_seen(tmp_path: Path) -> None:
     """Graphs of losses that nobody needs keep each step's activations."""
     model, kept = mlp(), []
-    with dpprof.profile(runs_dir=tmp_path, measured_steps=3) as prof:
-        for x, y in batches():
-            kept.append(model(x).pow(2).mean() + y.sum())
-            prof.step()
-    record = known(prof.result.record)
-    assert known(record.ledger).growth >= 8 * 32 * 4  # the hidden layer
+    record = watched(tmp_path, lambda x, y: kept.append(model(x).pow(2).mean() + y.sum()))
+    ledger = known(record.ledger)
+    assert ledger.growth >= 8 * 32 * 4  # the hidden layer
     # The ledger and the allocator see the same steps.
-    assert known(record.ledger).peak == pytest.approx(record.memory.peak_allocated, abs=64)
+    assert ledger.peak == pytest.approx(record.memory.peak_allocated, abs=64)
     growing, unused = record.warnings
     assert "each step leaves" in growing
     assert "at test_loop.py" in growing
     assert "a list of losses with their graphs?" in growing
     assert "backward never reaches the output" in unused
-
-
-def test_a_noise_history_is_seen(tmp_path: Path) -> None:
-    model, history = mlp(), []
-    with dpprof.profile(runs_dir=tmp_path, measured_steps=3) as prof:
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for x, y in batches():
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(model(x), y).backward()
-            history.append([torch.randn_like(parameter) for parameter in model.parameters()])
-            optimizer.step()
-            prof.step()
-    (warning,) = known(prof.result.record).warnings
-    numbers = 16 * 32 + 32 + 32 * 4 + 4
-    assert f"each step leaves {4 * numbers / 2**10:.1f} KiB" in warning
-    assert "randn_like at test_loop.py" in warning
-
-
-def test_a_loop_that_keeps_nothing_is_not_warned_of(tmp_path: Path) -> None:
-    with dpprof.profile(runs_dir=tmp_path, measured_steps=3) as prof:
-        train(mlp(), prof=prof)
-    assert known(prof.result.record).warnings == []
 
 
 @pytest.mark.parametrize(("steps", "done", "left_out"), [(5, "clean", "ledger"), (11, "ledger", "trace")])

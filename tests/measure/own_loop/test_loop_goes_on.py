@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from example_loops import made_private
 from example_runs import known
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, record_function
@@ -39,16 +40,7 @@ def train(measured: AbstractContextManager[Any] | None = None, *, is_private: bo
     optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.1)
     batches: Any = DataLoader(TensorDataset(torch.randn(4 * STEPS, 4)), batch_size=4)
     if is_private:
-        from opacus import PrivacyEngine
-
-        model, optimizer, batches = PrivacyEngine().make_private(
-            module=model,
-            optimizer=optimizer,
-            data_loader=batches,
-            noise_multiplier=0.0,
-            max_grad_norm=1.0,
-            poisson_sampling=False,
-        )
+        model, optimizer, batches = made_private(model, batches.dataset.tensors, 4, noise_multiplier=0.0)
     losses = []
 
     def backward(values: Tensor) -> Any:
@@ -119,30 +111,22 @@ def reasons_of(measured: dpprof.profile) -> str:
     return " ".join([*reasons, measured.failure])
 
 
-@pytest.mark.parametrize("fails_after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(
+    ("is_private", "fails_after"),
+    [(False, False), (False, True), (True, False)],
+    ids=["before", "after", "before_in_a_private_loop"],
+)
 def test_a_fault_in_any_hook_leaves_the_loop_as_it_is(
-    fails_after: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    is_private: bool, fails_after: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    losses, names = train(), hooks_of(tmp_path, monkeypatch)
+    losses, names = train(is_private=is_private), hooks_of(tmp_path, monkeypatch, is_private=is_private)
     assert {name.partition(".")[0] for name in names} >= {"Marks", "LoopFindings", "ModuleCalls", "Storages"}
-    for name in names:
+    assert (names >= OF_PRIVATE) == is_private
+    for name in OF_PRIVATE if is_private else names:
         with monkeypatch.context() as patched:
             patched.setattr(LoopGuard, "own", broken({name}, fails_after=fails_after))
             measured = measuring(tmp_path)
-            assert train(measured) == losses, name
-        assert FAULT in reasons_of(measured), name
-
-
-def test_a_fault_in_a_hook_leaves_a_private_loop_as_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    losses = train(is_private=True)
-    assert hooks_of(tmp_path, monkeypatch, is_private=True) >= OF_PRIVATE
-    for name in OF_PRIVATE:
-        with monkeypatch.context() as patched:
-            patched.setattr(LoopGuard, "own", broken({name}, fails_after=False))
-            measured = measuring(tmp_path)
-            assert train(measured, is_private=True) == losses
+            assert train(measured, is_private=is_private) == losses, name
         assert FAULT in reasons_of(measured), name
 
 
