@@ -235,11 +235,16 @@ def loss(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def trainer_of(
-    cls: type[PerSampleTrainer], model: nn.Module, options: PerSampleOptions, **changes: Any
+    cls: type[PerSampleTrainer],
+    model: nn.Module,
+    options: PerSampleOptions,
+    lr: float = 0.0,
+    loss: Callable[[Any, Tensor], Tensor] = loss,
+    **changes: Any,
 ) -> PerSampleTrainer:
     """A trainer of a copy of the model, by default without noise and without a change of the weights."""
     settings: dict[str, Any] = {"batch_size": BATCH, "noise_multiplier": 0.0, "max_grad_norm": 1.0} | changes
-    return cls(copied(model), torch.optim.SGD, {"lr": 0.0}, "cpu", loss=loss, options=options, **settings)
+    return cls(copied(model), torch.optim.SGD, {"lr": lr}, "cpu", loss=loss, options=options, **settings)
 
 
 def per_sample_gradients(model: nn.Module, batch: tuple[Tensor, Tensor]) -> list[list[Tensor]]:

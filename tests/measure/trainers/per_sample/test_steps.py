@@ -1,7 +1,6 @@
 """Steps of trainers of dpprof's own: any number of batches, noise in place, what they keep, draw, round."""
 
 import copy
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -19,6 +18,7 @@ from example_layers import (
     batch_of,
     gradients,
     loss,
+    per_sample_gradients,
     trainer_of,
 )
 from torch import Tensor, nn
@@ -29,12 +29,7 @@ from dpprof.measure.trainers.per_sample.book_keeping import DPBookKeepingTrainer
 from dpprof.measure.trainers.per_sample.mixed_ghost import DPMixedGhostTrainer
 from dpprof.measure.trainers.per_sample.trainer import PerSampleTrainer, add_noise
 from dpprof.measure.trainers.per_sample.uses import scaled, squares_of
-from dpprof.measure.trainers.reference import (
-    clipped_mean,
-    global_norm,
-    naive_per_sample_gradients,
-    relative_error,
-)
+from dpprof.measure.trainers.reference import clipped_mean, copied, global_norm, relative_error
 from dpprof.vocabulary.clipping import CLIPPINGS, PerSampleOptions
 
 OPTIONS = PerSampleOptions()
@@ -76,13 +71,12 @@ def test_what_a_checkpoint_draws_again_is_the_same_in_both_backwards(reentrant: 
             super().__init__()
             self.embedding, self.linear, self.head = nn.Embedding(11, 6), nn.Linear(6, 6), nn.Linear(6, 5)
 
-        def forward(self, ids: Tensor) -> Tensor:
+        def forward(self, ids: Tensor) -> Any:
             def inner(x: Tensor) -> Tensor:
                 return F.dropout(self.linear(x), 0.9)
 
             kept = checkpoint(inner, self.embedding(ids), use_reentrant=reentrant, preserve_rng_state=False)
-            out: Tensor = self.head(kept)
-            return out
+            return self.head(kept)
 
     torch.manual_seed(0)
     model = Dropped()
@@ -130,22 +124,10 @@ EXPECTED = 8
 
 
 def trainer_on(cls: type[PerSampleTrainer], clipping: str = "flat", **changes: Any) -> PerSampleTrainer:
-    settings = {
-        "poisson_sampling": True,
-        "noise_multiplier": 0.0,
-        "max_grad_norm": 0.1,
-        "batch_size": EXPECTED,
-    }
+    settings = {"poisson_sampling": True, "max_grad_norm": 0.1, "batch_size": EXPECTED} | changes
     torch.manual_seed(0)
-    return cls(
-        MODELS["tied"]().double(),
-        torch.optim.SGD,
-        {"lr": 1.0},
-        "cpu",
-        loss=loss,
-        options=PerSampleOptions(clipping=clipping),
-        **(settings | changes),
-    )
+    model, options = MODELS["tied"]().double(), PerSampleOptions(clipping=clipping)
+    return trainer_of(cls, model, options, lr=1.0, **settings)
 
 
 @pytest.mark.parametrize("clipping", CLIPPINGS)
@@ -154,13 +136,10 @@ def test_any_number_of_physical_batches_sums_over_the_expected_size(
     cls: type[PerSampleTrainer], clipping: str
 ) -> None:
     trainer = trainer_on(cls, clipping)
-    reference = copy.deepcopy(MODELS["tied"]().double())
-    reference.load_state_dict(trainer.model.state_dict())
+    reference = copied(trainer.model)
     sizes = [3, 2, 1]
     batches = [batch_of("tied", size) for size in sizes]
-    per_sample: list[list[Tensor]] = []
-    for size, batch in zip(sizes, batches, strict=True):
-        per_sample += naive_per_sample_gradients(reference, loss, batch, size)
+    per_sample = [one for batch in batches for one in per_sample_gradients(reference, batch)]
 
     def rule(norms: Tensor, max_grad_norm: float) -> Tensor:
         return cls.clip_factors(norms, max_grad_norm, PerSampleOptions(clipping=clipping))
@@ -202,19 +181,16 @@ def test_every_number_gets_its_own() -> None:
     assert abs(drawn.mean().item()) < 5 * 2.5 / drawn.numel() ** 0.5
 
 
-def test_it_is_added_to_gradients_of_other_types_and_strides_too() -> None:
+def test_noise_is_added_to_gradients_of_other_types_and_strides_too() -> None:
     gradients = [torch.full((400, 300), 7.0).T, torch.full((3,), -1.0, dtype=torch.float64)]
+    before = [torch.get_rng_state(), *(gradient.clone() for gradient in gradients)]
+    add_noise(gradients, 0.0, "cpu")
+    after = [torch.get_rng_state(), *gradients]
+    assert all(map(torch.equal, before, after)), "without noise nothing is drawn"
     add_noise(gradients, 0.1, "cpu")
     assert gradients[0].mean().item() == pytest.approx(7.0, abs=0.01)
     assert gradients[0].std().item() == pytest.approx(0.1, rel=0.02)
     assert (gradients[1] + 1).abs().max().item() < 1
-
-
-def test_without_noise_nothing_is_drawn() -> None:
-    state, gradient = torch.get_rng_state(), torch.ones(10)
-    add_noise([gradient], 0.0, "cpu")
-    assert torch.equal(torch.get_rng_state(), state)
-    assert torch.equal(gradient, torch.ones(10))
 
 
 @pytest.mark.parametrize(("device_type", "draws"), [("cpu", 4), ("cuda", 1), ("another", 4)])
@@ -231,23 +207,19 @@ def attention(*, need_weights: bool) -> Applied:
     return Applied(inner, lambda layer, x: layer(x, x, x, need_weights=need_weights)[0])
 
 
-def recomputed() -> nn.Module:
-    return Applied(attention(need_weights=False), partial(checkpoint, use_reentrant=False))
-
-
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize(
-    "make", [partial(attention, need_weights=False), partial(attention, need_weights=True), recomputed]
-)
+@pytest.mark.parametrize("way", ["fused", "with weights", "recomputed"])
 @pytest.mark.parametrize("cls", OWN)
 def test_attention_with_dropout_trains_on_what_forward_drew(
-    cls: type[PerSampleTrainer], make: Callable[[], nn.Module], precision: str
+    cls: type[PerSampleTrainer], way: str, precision: str
 ) -> None:
     torch.manual_seed(0)
     is_half = precision == "bf16"
-    model, (inputs, targets) = Around(make()), batch_of("reused")
-    if not is_half:
-        model.double()
+    inner = attention(need_weights=way == "with weights")
+    if way == "recomputed":
+        inner = Applied(inner, partial(checkpoint, use_reentrant=False))
+    model, (inputs, targets) = Around(inner), batch_of("reused")
+    model.to(torch.float32 if is_half else torch.float64)
     torch.manual_seed(1)
     with torch.autocast("cpu", torch.bfloat16, enabled=is_half):
         losses = loss(model(inputs), targets)

@@ -1,19 +1,18 @@
 """Where the second backward begins, and that the gradient is right wherever that is."""
 
-import copy
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
 import torch
-from example_layers import CLASSES, MODELS, TOKENS, WIDTH, batch_of, loss
-from example_runs import known
+from example_layers import CLASSES, MODELS, TOKENS, WIDTH, batch_of, gradients, loss, trainer_of
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from dpprof.errors import WorkloadError
 from dpprof.measure.trainers.per_sample import mixed_ghost
 from dpprof.measure.trainers.per_sample.mixed_ghost import DPMixedGhostTrainer, Start, differentiate
+from dpprof.measure.trainers.per_sample.trainer import PerSampleTrainer
 from dpprof.measure.trainers.per_sample.uses import PerSample, Products, Use
 from dpprof.measure.trainers.reference import clipped_mean, naive_per_sample_gradients, relative_error
 from dpprof.vocabulary.clipping import CLIPPINGS, PerSampleOptions
@@ -96,15 +95,32 @@ CASES = {
     "a head called twice": Case(lambda: Body("head twice"), of_both, LOSSES),
     "a tied head": Case(MODELS["tied"], loss, HEAD, "tied"),
     "no layer at the end": Case(lambda: Body("scaled"), loss, "MulBackward0"),
-    "an output whose first dimension is not the batch": Case(
-        lambda: Body("in time order"), transposed, "TransposeBackward0"
-    ),
+    "an output in time order": Case(lambda: Body("in time order"), transposed, "TransposeBackward0"),
     "a checkpoint in the loss": Case(lambda: Body(""), with_checkpoint, LOSSES),
     "a loss that changes the output": Case(lambda: Body(""), changing_in_place, "TanhBackward0"),
     "a hook on the last layer's input": Case(lambda: Body("hidden with a hook"), loss, HEAD),
     "a hook on the output": Case(lambda: Body("output with a hook"), with_one_more_node, LOSSES),
     "images": Case(MODELS["convolutions"], loss, "MeanBackward1", "convolutions"),
 }
+
+
+Loss = Callable[[Any, Tensor], Tensor]
+LIMIT = 0.05
+
+
+def trainer_on(model: nn.Module, loss: Loss, num_samples: int, options: PerSampleOptions) -> PerSampleTrainer:
+    how: dict[str, Any] = {"loss": loss, "batch_size": num_samples, "max_grad_norm": LIMIT}
+    return trainer_of(DPMixedGhostTrainer, model, options, **how)
+
+
+def error_of_step(
+    trainer: PerSampleTrainer, model: nn.Module, loss: Loss, batch: tuple[Tensor, Tensor], clipping: str
+) -> float:
+    """The relative error of the gradient of the last step."""
+    options = PerSampleOptions(clipping=clipping)
+    per_sample = naive_per_sample_gradients(model, loss, batch, len(batch[1]))
+    reference = clipped_mean(per_sample, LIMIT, lambda n, c: trainer.clip_factors(n, c, options))
+    return relative_error(gradients(trainer), reference)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -115,19 +131,7 @@ def test_the_gradient_is_right_wherever_it_begins(
     torch.manual_seed(0)
     model, (inputs, targets) = case.model().double(), batch_of(case.named)
     batch = (inputs.double() if inputs.is_floating_point() else inputs, targets)
-    per_sample = naive_per_sample_gradients(model, case.loss, batch, len(targets))
-    options = PerSampleOptions("mixed", clipping)
-    trainer = DPMixedGhostTrainer(
-        copy.deepcopy(model),
-        torch.optim.SGD,
-        {"lr": 0.0},
-        "cpu",
-        loss=case.loss,
-        batch_size=len(targets),
-        noise_multiplier=0.0,
-        max_grad_norm=0.05,
-        options=options,
-    )
+    trainer = trainer_on(model, case.loss, len(targets), PerSampleOptions("mixed", clipping))
     starts: list[Start] = []
 
     def noted(*args: Any) -> Start:
@@ -137,9 +141,7 @@ def test_the_gradient_is_right_wherever_it_begins(
     monkeypatch.setattr(mixed_ghost, "differentiate", noted)
     trainer.profile_step(batch)
     assert [start.edge.node.name() for start in starts] == [case.begins]
-    reference = clipped_mean(per_sample, 0.05, lambda n, c: trainer.clip_factors(n, c, options))
-    found = [p.grad for p in trainer.parameters if p.grad is not None]
-    assert relative_error(found, reference) < 1e-10
+    assert error_of_step(trainer, model, case.loss, batch, clipping) < 1e-10
 
 
 @pytest.mark.parametrize(("outputs", "kept"), [(1, PerSample), (7, Products)])
@@ -154,19 +156,7 @@ def test_with_explicit_norms_the_last_layer_keeps_the_smaller_of_gradients_and_w
     def squares(outputs: Tensor, targets: Tensor) -> Tensor:
         return outputs.square().sum(1)
 
-    per_sample = naive_per_sample_gradients(model, squares, batch, 4)
-    options = PerSampleOptions("explicit")
-    trainer = DPMixedGhostTrainer(
-        copy.deepcopy(model),
-        torch.optim.SGD,
-        {"lr": 0.0},
-        "cpu",
-        loss=squares,
-        batch_size=4,
-        noise_multiplier=0.0,
-        max_grad_norm=0.05,
-        options=options,
-    )
+    trainer = trainer_on(model, squares, 4, PerSampleOptions("explicit"))
     seen: list[type[Use]] = []
 
     def noted(*args: Any) -> Start:
@@ -177,8 +167,7 @@ def test_with_explicit_norms_the_last_layer_keeps_the_smaller_of_gradients_and_w
     monkeypatch.setattr(mixed_ghost, "differentiate", noted)
     trainer.profile_step(batch)
     assert seen == [kept]
-    reference = clipped_mean(per_sample, 0.05, lambda n, c: trainer.clip_factors(n, c, options))
-    assert relative_error([known(p.grad) for p in trainer.parameters], reference) < 1e-10
+    assert error_of_step(trainer, model, squares, batch, "flat") < 1e-10
 
 
 def test_a_parameter_that_only_the_loss_uses_is_refused() -> None:
@@ -187,8 +176,7 @@ def test_a_parameter_that_only_the_loss_uses_is_refused() -> None:
     def penalised(outputs: Tensor, targets: Tensor) -> Tensor:
         return loss(outputs, targets) + model.head.weight.square().sum()
 
-    trainer = DPMixedGhostTrainer(
-        model, torch.optim.SGD, {"lr": 0.0}, "cpu", loss=penalised, batch_size=4, options=PerSampleOptions()
-    )
+    how: dict[str, Any] = {"loss": penalised, "batch_size": 4, "options": PerSampleOptions()}
+    trainer = DPMixedGhostTrainer(model, torch.optim.SGD, {"lr": 0.0}, "cpu", **how)
     with pytest.raises(WorkloadError, match=r"head.weight is used outside the forward"):
         trainer.profile_step(batch_of("reused"))
