@@ -2,10 +2,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from example_runs import known, measured
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpprof.measure.passes.clean import KeptLosses
 from dpprof.measure.passes.events import Allocation, Recording, Span
 from dpprof.measure.passes.memory import AllocatedBytes, note_peaks
 from dpprof.record.record import Memory
@@ -35,13 +37,8 @@ def test_the_levels_within_any_span(events: list[tuple[int, int]], one: int, oth
 
 
 def test_the_peak_of_a_phase_is_over_all_its_occurrences_within_the_steps() -> None:
-    phases = [
-        Span("forward", 0, 5),
-        Span("forward", 10, 20),
-        Span("clip", 20, 22),
-        Span("backward", 30, 40),
-        Span("clip", 45, 50),
-    ]
+    spans = {"forward": [(0, 5), (10, 20)], "clip": [(20, 22), (45, 50)], "backward": [(30, 40)]}
+    phases = [Span(name, *ends) for name, of_name in spans.items() for ends in of_name]
     steps = [Span("training_step", 10, 25), Span("training_step", 26, 50)]
     levels = AllocatedBytes(recording([(1, 900), (6, -800), (15, 50), (35, 20), (46, 30)], phases), base=0)
     memory = Memory()
@@ -59,3 +56,21 @@ def test_what_savings_save_is_what_the_lean_loop_does_without(tmp_path: Path, tr
     assert known(documented.peak_allocated) - documented.saved[together] == lean.peak_allocated
     assert documented.saved["outputs"] == 4 * 2 * 32 * 1000, "the logits"
     assert lean.saved == {}
+
+
+def test_losses_that_are_not_finite_are_counted_once() -> None:
+    kept = KeptLosses()
+    kept.losses(torch.tensor([1.0, torch.nan, torch.inf]))
+    kept.losses(torch.tensor([-torch.inf, 0.0, 3e38]))
+    assert kept.count_nonfinite() == 3
+    assert kept.count_nonfinite() == 0, "they are let go of"
+
+
+def test_neither_the_graph_nor_a_larger_storage_is_kept() -> None:
+    weight = torch.ones(4, 1000, requires_grad=True)
+    kept = KeptLosses()
+    kept.losses((2 * weight)[:, 0])
+    kept.losses((2 * weight).sum(dim=1))
+    for losses in kept._losses:
+        assert not losses.requires_grad
+        assert losses.untyped_storage().nbytes() == 4 * 4
