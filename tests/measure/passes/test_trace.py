@@ -94,33 +94,23 @@ def test_operators_outside_steps_are_left_out() -> None:
     assert {name: row.allocated for name, row in found.items()} == {"bmm": 2, "sum": 0}
 
 
-def test_kernel_times_are_added_up_where_they_were_traced_and_absent_elsewhere() -> None:
+def test_rows_are_sorted_by_kernel_times_where_these_were_traced_and_by_self_times_elsewhere() -> None:
     operators = [
         op("linear", 0, 50),
-        op("mm", 10, 20, kernel_ns=300),
-        op("mm", 30, 40, kernel_ns=200),
-        op("add", 60, 70, kernel_ns=100),
+        op("mm", 5, 25, kernel_ns=300),
+        op("mm", 25, 45, kernel_ns=200),
+        op("add", 60, 65, kernel_ns=100),
     ]
-    traced = rows(recording(operators), has_kernels=True)
-    assert {name: row.device_self_s for name, row in traced.items()} == {
-        "linear": 0.0,
-        "mm": pytest.approx(500e-9),
-        "add": pytest.approx(100e-9),
-    }
-    assert {row.device_self_s for row in rows(recording(operators)).values()} == {None}
-
-
-def test_rows_are_sorted_by_self_time() -> None:
-    host = recording([op("linear", 0, 100), op("mm", 5, 65), op("add", 70, 75), op("sum", 200, 290)])
-    assert list(rows(host)) == ["sum", "mm", "linear", "add"]
-    kernels = recording([op("mm", 0, 5, kernel_ns=300), op("add", 10, 90, kernel_ns=200)])
-    assert list(rows(kernels, has_kernels=True)) == ["mm", "add"]
+    traced, others = rows(recording(operators), has_kernels=True), rows(recording(operators))
+    expected = {"mm": pytest.approx(500e-9), "add": pytest.approx(100e-9), "linear": 0.0}
+    assert {name: row.device_self_s for name, row in traced.items()} == expected
+    assert list(traced) == list(expected)
+    assert list(others) == ["mm", "linear", "add"]
+    assert {row.device_self_s for row in others.values()} == {None}
 
 
 # A nest of operators: each works for some ns, then again for as long after each operator inside it.
 Nest = tuple[int, list["Nest"]]
-
-
 NESTS: st.SearchStrategy[list[Nest]] = st.lists(
     st.recursive(
         st.tuples(st.integers(0, 30), st.just([])),
@@ -217,11 +207,7 @@ def test_the_last_step_stays_with_the_names_of_threads() -> None:
     inside = [event("cpu_op", "aten::mm", 5000), event("cpu_op", "aten::add", 5900)]
     outside = [event("cpu_op", "aten::mm", at) for at in (3000, 4500, 4999, 5901)]
     assert kept(thread, *inside, *outside) == [thread, *inside]
-
-
-def test_a_trace_without_marked_steps_stays_whole() -> None:
-    events = [event("cpu_op", "aten::mm", at) for at in (1, 2000)]
-    assert slim({"traceEvents": events})["traceEvents"] == events
+    assert slim({"traceEvents": outside})["traceEvents"] == outside, "no step is marked"
 
 
 def test_calls_within_torch_give_their_parent_to_what_they_call() -> None:
