@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import ROOT
@@ -90,29 +91,31 @@ def test_an_error_of_the_models_own_is_told_with_its_line_wherever_that_lies(
     assert f"({copy}, line " in finding.text
 
 
-def test_a_gradient_past_a_module_without_a_rule_is_told(tmp_path: Path) -> None:
-    answer = trained(tmp_path, "example_layers:tied_by_reference", [STANDARD, BK, MIXED])
+OWN, ALL_PRIVATE = (BK, MIXED), tuple(trainer for trainer in ALL if trainer != STANDARD)
+
+
+@pytest.mark.parametrize(
+    ("workload", "asked", "trapped", "says"),
+    [
+        ("layers:tied_by_reference", (STANDARD, *OWN), OWN, "head computes with a tensor that is neither"),
+        ("layers:tabular", OWN, (BK,), "head.bias should train, and at most noise moves them"),
+        ("mixing:centred", ALL, ALL_PRIVATE, "the model mixes the samples of a batch: "),
+    ],
+)
+def test_one_thing_is_told_of_the_trainers_that_it_hinders(
+    workload: str, asked: Any, trapped: Any, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of which one loses a gradient in the second case."""
+    if workload == "layers:tabular":
+        put_in_place(monkeypatch, BK, LosesAGradient)
+    answer = trained(tmp_path, f"example_{workload}", asked)
     (finding,) = answer.findings
-    assert finding.trainers == (BK, MIXED)
-    assert finding.text.startswith("head computes with a tensor that is neither its argument")
-    assert answer.trains == {STANDARD: True, BK: False, MIXED: False}
+    assert finding.trainers == trapped
+    assert finding.text.startswith(says)
+    assert answer.trains == {trainer: trainer not in trapped for trainer in asked}
 
 
-def test_a_weight_that_at_most_noise_moves_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put_in_place(monkeypatch, BK, LosesAGradient)
-    answer = trained(tmp_path, "example_layers:tabular", [BK, MIXED])
-    (finding,) = answer.findings
-    assert finding.trainers == (BK,)
-    assert finding.text.startswith("head.bias should train, and at most noise moves them")
-    assert answer.trains == {BK: False, MIXED: True}
-
-
-def test_samples_that_meet_are_refused_to_private_trainers_alone(tmp_path: Path) -> None:
-    answer = trained(tmp_path, "example_mixing:centred")
-    assert answer.trains == {trainer: trainer == STANDARD for trainer in ALL}
-    (finding,) = answer.findings
-    assert finding.trainers == tuple(trainer for trainer in ALL if trainer != STANDARD)
-    assert finding.text.startswith("the model mixes the samples of a batch: ")
+def test_standard_training_may_mix_samples(tmp_path: Path) -> None:
     assert trained(tmp_path, "example_mixing:centred", [STANDARD]).findings == ()
 
 
