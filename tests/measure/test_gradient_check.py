@@ -1,5 +1,6 @@
 """What the gradient check finds, with real trainers and models of every kind, and how that is judged."""
 
+import copy
 import dataclasses
 from typing import Any
 
@@ -15,16 +16,19 @@ from dpprof.measure.gradient_check import check_gradient, switch_dropout_off
 from dpprof.measure.trainers.opacus.dpsgd import DPSGDTrainer
 from dpprof.measure.trainers.reference import global_norm
 from dpprof.record.figures.verdicts import CANNOT_TELL, FAIL, PASS, Verdict, judge_gradient
+from dpprof.record.record import GradientCheck
 from dpprof.vocabulary.trainers import TRAINERS
 
 CONFIG = ExperimentConfig(trainer="DPSGDTrainer", batch_size=4).resolve(cuda_available=False)
 
 
 def verdict(workload: str, trainer: str = "DPSGDTrainer", **settings: Any) -> Verdict:
-    name = f"example_checked:{workload}"
-    return judge_gradient(
-        check_gradient(dataclasses.replace(CONFIG, trainer=trainer, workload=name, **settings))
-    )
+    return judge_gradient(checked(f"checked:{workload}", trainer, **settings))
+
+
+def checked(workload: str, trainer: str, **settings: Any) -> GradientCheck:
+    name = f"example_{workload}"
+    return check_gradient(dataclasses.replace(CONFIG, trainer=trainer, workload=name, **settings))
 
 
 @pytest.mark.parametrize("trainer", TRAINERS)
@@ -33,26 +37,24 @@ def test_a_model_with_dropout_passes_with_dropout_off(trainer: str) -> None:
     assert (found.word, found.reason.endswith("; checked with dropout off")) == (PASS, True)
 
 
-def test_every_dropout_that_a_module_holds_is_switched_off() -> None:
-    inputs = torch.ones(2, 7, 8)
-    models: list[tuple[nn.Module, tuple[Any, ...]]] = [
-        (nn.Dropout1d(0.9), (inputs,)),
-        (nn.AlphaDropout(0.9), (inputs,)),
-        (nn.TransformerEncoderLayer(8, 2, 16, dropout=0.9, batch_first=True), (inputs,)),
-        (nn.MultiheadAttention(8, 2, dropout=0.9), (inputs, inputs, inputs)),
-        (nn.LSTM(8, 8, num_layers=2, dropout=0.9), (inputs,)),
-    ]
+WITH_DROPOUT = [nn.Dropout1d(0.5), nn.AlphaDropout(0.5), nn.MultiheadAttention(8, 2, dropout=0.5)]
+WITH_DROPOUT += [nn.TransformerEncoderLayer(8, 2, 16, dropout=0.5, batch_first=True)]
+WITH_DROPOUT += [nn.LSTM(8, 8, num_layers=2, dropout=0.5)]
 
-    def outputs(model: nn.Module, arguments: tuple[Any, ...]) -> torch.Tensor:
-        made = model(*arguments)
-        found: torch.Tensor = made[0] if isinstance(made, tuple) else made
-        return found
 
-    for model, arguments in models:
-        assert not torch.equal(outputs(model, arguments), outputs(model, arguments)), model
-        assert switch_dropout_off(model)
-        assert torch.equal(outputs(model, arguments), outputs(model, arguments)), model
-        assert not switch_dropout_off(model)
+@pytest.mark.parametrize("model", WITH_DROPOUT, ids=lambda model: type(model).__name__)
+def test_every_dropout_that_a_module_holds_is_switched_off(model: nn.Module) -> None:
+    model = copy.deepcopy(model)
+    inputs = [torch.ones(2, 7, 8)] * (3 if isinstance(model, nn.MultiheadAttention) else 1)
+
+    def changes() -> bool:
+        one, other = (model(*inputs) for _ in range(2))
+        return not torch.equal(*((one[0], other[0]) if isinstance(one, tuple) else (one, other)))
+
+    assert changes()
+    assert switch_dropout_off(model)
+    assert not changes()
+    assert not switch_dropout_off(model)
 
 
 REASONS = {
@@ -82,11 +84,7 @@ def test_a_loss_that_depends_on_other_samples_is_a_fault_of_private_training() -
 
 
 def test_a_model_partly_in_float32_is_judged_by_what_it_computes_in() -> None:
-    found = check_gradient(
-        dataclasses.replace(
-            CONFIG, trainer="DPGhostClippingTrainer", workload="example_checked:partly_float32"
-        )
-    )
+    found = checked("checked:partly_float32", "DPGhostClippingTrainer")
     assert known(found.relative_error_float64) > 1e-9, "what would be a failure of a model in float64"
     assert found.computed_in == "float32"
     assert judge_gradient(found).word == PASS
@@ -104,27 +102,22 @@ class NanGradients(DPSGDTrainer):
             parameter.summed_grad *= torch.nan  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
-    ("wrong", "reason"),
-    [
-        (Unclipped, "in float64, where 1e-09 is allowed"),
-        (NanGradients, "the trainer's gradient is NaN or infinite in float64"),
-    ],
-)
-def test_a_wrong_trainer_fails(monkeypatch: pytest.MonkeyPatch, wrong: type[Any], reason: str) -> None:
+@pytest.mark.parametrize("wrong", [Unclipped, NanGradients])
+def test_a_wrong_trainer_fails(monkeypatch: pytest.MonkeyPatch, wrong: type[Any]) -> None:
+    """What it is told: the first one is off, the second one has no numbers."""
     put_in_place(monkeypatch, "DPSGDTrainer", wrong)
     found = verdict("mlp")
+    reason = "in float64, where 1e-09 is allowed" if wrong is Unclipped else "is NaN or infinite in float64"
     assert (found.word, reason in found.reason) == (FAIL, True), found
 
 
 @pytest.mark.parametrize("trainer", taking("precision"))
 def test_a_bf16_run_is_checked_as_it_trains(trainer: str) -> None:
-    workload = dataclasses.replace(CONFIG, trainer=trainer, workload="example_workloads:mlp")
-    found = check_gradient(dataclasses.replace(workload, precision="bf16"))
+    found = checked("workloads:mlp", trainer, precision="bf16")
     assert 1e-4 < known(found.relative_error_bf16) < 5e-2, "rounded to 2**-9"
     assert known(found.relative_error_float32) < 1e-5
     assert judge_gradient(found).word == PASS
-    assert check_gradient(workload).relative_error_bf16 is None
+    assert checked("workloads:mlp", trainer).relative_error_bf16 is None
 
 
 def test_the_reference_adds_up_in_float64() -> None:
