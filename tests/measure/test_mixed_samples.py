@@ -2,6 +2,7 @@
 
 import dataclasses
 import random
+from typing import Any
 
 import pytest
 import torch
@@ -25,21 +26,10 @@ def of(workload: str) -> list[Trap]:
 
 
 LOSS = "the workload's loss"
-MIXED = {
-    "centred": "the model",
-    "less_the_first": "the model",
-    "of_neighbours": "the model",
-    "over_maximum": "the model",
-    "normalised": "middle",
-    "with_gate": "middle",
-    "of_capacity": "middle",
-    "batch_norm_and_centred": "the model",
-    "centred_in_float32": "the model",
-    "loss_over_largest": LOSS,
-    "loss_contrasted": LOSS,
-    "loss_balanced": LOSS,
-    "loss_by_frequency": LOSS,
-}
+OF_MODEL = ["centred", "less_the_first", "of_neighbours", "over_maximum", "batch_norm_and_centred"]
+MIXED = dict.fromkeys([*OF_MODEL, "centred_in_float32"], "the model")
+MIXED |= dict.fromkeys(["normalised", "with_gate", "of_capacity"], "middle")
+MIXED |= {f"loss_{name}": LOSS for name in ("over_largest", "contrasted", "balanced", "by_frequency")}
 
 
 @pytest.mark.parametrize("workload", MIXED)
@@ -66,38 +56,20 @@ def test_the_change_is_that_of_the_samples_own_loss() -> None:
 FREE = ("experts", "batch_norm", "batch_norm_frozen", "dropout", "dropout_by_function", "partly_float32")
 
 
-@pytest.mark.parametrize("workload", FREE)
-def test_nothing_is_said_where_samples_do_not_meet(workload: str) -> None:
-    assert of(f"example_mixing:{workload}") == []
+ALL_KINDS = [*(f"example_mixing:{workload}" for workload in FREE), "example_gpt2:plain", "example_gpt2:fixed"]
+ALL_KINDS += ["example_workloads:two_tower", "example_layers:tabular"]
+SETTINGS: list[dict[str, Any]] = [{"workload": workload} for workload in ALL_KINDS]
+SETTINGS += [{}, {"attention": "dp_mha"}, {"data": "zipf"}, {"poisson_sampling": True}]
 
 
-SHIPPED = [
-    "example_gpt2:plain",
-    "example_gpt2:fixed",
-    "example_workloads:two_tower",
-    "example_layers:tabular",
-]
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_nothing_is_said_where_samples_do_not_meet(settings: dict[str, Any]) -> None:
+    assert traps(dataclasses.replace(CONFIG, **settings)) == []
 
 
-@pytest.mark.parametrize("workload", SHIPPED)
-def test_nothing_is_said_of_models_of_all_kinds(workload: str) -> None:
-    assert of(workload) == []
-
-
-@pytest.mark.parametrize(
-    "settings", [{}, {"attention": "dp_mha"}, {"data": "zipf"}, {"poisson_sampling": True}]
-)
-def test_nothing_is_said_of_the_built_in_model(settings: dict[str, object]) -> None:
-    assert traps(dataclasses.replace(CONFIG, **settings)) == []  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("family", SMALL)
-def test_nothing_is_said_of_a_family(family: str) -> None:
-    assert traps(small(family, trainer="DPSGDTrainer")) == []
-
-
-def test_nothing_is_said_of_adapters() -> None:
-    assert traps(small("llama-1b", trainer="DPSGDTrainer", train="lora")) == []
+@pytest.mark.parametrize(("family", "train"), [*((family, "all") for family in SMALL), ("llama-1b", "lora")])
+def test_nothing_is_said_of_a_family(family: str, train: str) -> None:
+    assert traps(small(family, trainer="DPSGDTrainer", train=train)) == []
 
 
 CHANGE = "the losses of one batch change from one forward to the next (by "
