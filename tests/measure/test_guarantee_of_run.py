@@ -49,6 +49,8 @@ def test_batches_of_all_ranks_are_drawn_and_noise_counts_once() -> None:
     shared = asked(batch_size=25, parallel="ddp", world_size=4)
     accumulated = asked(batch_size=25, accumulation_steps=4)
     assert shared == accumulated == asked()
+    for clipping in ("layer_wise", "automatic"):
+        assert asked(clipping=clipping) == shared, "another way of clipping moves the sum no further"
     assert (shared.sample_rate, shared.noise_multiplier) == (0.01, 1.0)
 
 
@@ -76,14 +78,6 @@ def test_each_trainer_of_dpprofs_says_whether_accountants_know_its_steps(trainer
         assert found.why_none == f"adaptive: {unaccounted}"
     else:
         assert found.epsilon is not None
-
-
-@pytest.mark.parametrize("clipping", ["layer_wise", "automatic"])
-def test_another_way_of_clipping_moves_the_sum_no_further(clipping: str) -> None:
-    assert asked(clipping=clipping) == asked()
-
-
-def test_a_trainer_that_is_not_listed_here_has_none() -> None:
     assert trainer_info("Elsewhere").unaccounted.startswith("it does not declare")
 
 
