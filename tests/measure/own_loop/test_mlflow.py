@@ -1,5 +1,7 @@
-"""A measured loop in MLflow: under the user's active run, or in it."""
+"""A measured loop in MLflow, under the user's active run or in it; there phases may have any name."""
 
+import gzip
+import json
 import os
 import subprocess
 import sys
@@ -11,11 +13,17 @@ import pytest
 import torch
 from conftest import artifacts_of, call_dpprof, runs_of
 from example_runs import known
+from hypothesis import given
+from hypothesis import strategies as st
+from mlflow.utils.validation import _validate_metric_name  # what MLflow itself asks
 
 import dpprof
 from dpprof.errors import ConfigError
+from dpprof.record.figures.names import key_of
 from dpprof.record.link import Link
+from dpprof.record.record import PassStatus
 from dpprof.tracking.store import Store
+from dpprof.vocabulary.phases import PHASES, label_of, phase_of
 
 STEPS = 3 + 2 + 4 + 6  # warm-up, clean, ledger, trace
 PEAK = "memory/peak_allocated_mib"
@@ -115,7 +123,64 @@ with dpprof.profile(measured_steps=2) as prof:
 assert prof.is_complete
 print("mlflow" in sys.modules)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.stdout == "False\n", done.stderr
+
+
+ODD = [
+    "fwd+bwd",
+    "(",
+    "a & b",
+    "<b>bold</b>",
+    '"',
+    "'",
+    "back\\slash",
+    "100 %",
+    "%41",
+    "a/b",
+    "..",
+    "/",
+    "größe",
+]
+ODD += ["\N{DIE FACE-1}", "[red]", "line\nbreak", "step", "total", "communication", "class", "x" * 150]
+
+
+@given(st.text(), st.text())
+def test_metric_names_suit_mlflow_and_tell_phases_apart(one: str, other: str) -> None:
+    for name in (f"io/{key_of(one)}/read_mib", f"latency/{key_of(one)}_ms"):
+        _validate_metric_name(name)
+    assert (key_of(one) == key_of(other)) == (one == other)
+    assert phase_of(label_of(one)) == one
+    assert json.loads(f'"{label_of(one)}"') == label_of(one)
+
+
+def test_names_of_phases_stay_as_they_are() -> None:
+    assert [key_of(phase) for phase in PHASES] == list(PHASES)
+    assert [phase_of(label_of(phase)) for phase in PHASES] == list(PHASES)
+    assert phase_of("training_step") is None
+
+
+def test_a_run_with_odd_phases_is_measured_and_logged(mlflow_store: Path, tmp_path: Path) -> None:
+    weight = torch.nn.Parameter(torch.ones(64))
+    optimizer = torch.optim.SGD([weight])
+    with mlflow.start_run(), dpprof.profile(warmup_steps=1, measured_steps=1, mlflow="nested") as prof:
+        for _ in range(12):
+            for number, name in enumerate(ODD):
+                with dpprof.phase(name):
+                    (weight[: number + 1] * 2).sum().backward()
+            with dpprof.phase(""), dpprof.phase(7):  # type: ignore[arg-type]
+                optimizer.step()
+            prof.step()
+    record = known(prof.result.record)
+    assert {one.status for one in record.passes.values()} == {PassStatus.FINISHED}, record.passes
+    assert record.phase_s.keys() == {*ODD, "unnamed"}
+    logged = runs_of(mlflow_store)[prof.result.name].data.metrics
+    for name in ODD:
+        assert logged[f"latency/{key_of(name)}_ms"] == prof.figures[f"latency/{key_of(name)}_ms"]
+        assert f"memory/peak_in_{key_of(name)}_mib" in logged
+    (trace,) = prof.result.folder.tensorboard.glob("*.trace.json.gz")
+    names = {event["name"] for event in json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]}
+    assert {label_of(name) for name in ODD} <= names
+    assert "<b>" not in prof._repr_html_().partition("<iframe")[2].replace("&lt;b", "")
+    prof.show()
