@@ -59,10 +59,8 @@ def test_a_trainer_that_cannot_be_imported_keeps_nobody_from_the_others(
     [*((t, False) for t in TRAINERS), *((t, True) for t in taking("activation_checkpointing"))],
 )
 def test_gradient_equals_the_naive_loop(trainer: str, attention: str, checkpointing: bool) -> None:
-    config = dataclasses.replace(
-        CONFIG, trainer=trainer, attention=attention, activation_checkpointing=checkpointing
-    )
-    assert gradient_error(config, "float64") < 1e-12
+    how: dict[str, Any] = {"attention": attention, "activation_checkpointing": checkpointing}
+    assert gradient_error(dataclasses.replace(CONFIG, trainer=trainer, **how), "float64") < 1e-12
 
 
 @pytest.mark.parametrize("trainer", taking("accumulation_steps"))

@@ -15,12 +15,8 @@ from dpprof.errors import DpprofError, WorkloadError
 from dpprof.measure.observe import Observer
 from dpprof.measure.trainers.build import build_trainer, load_trainer
 from dpprof.measure.trainers.fake_tensors import fake_tensors
-from dpprof.measure.trainers.reference import (
-    clipped_mean,
-    gradients_of,
-    naive_per_sample_gradients,
-    relative_error,
-)
+from dpprof.measure.trainers.reference import clipped_mean, gradients_of, relative_error
+from dpprof.measure.trainers.reference import naive_per_sample_gradients as naive
 from dpprof.measure.trainers.training import Training
 from dpprof.measure.trainers.trial_batch import Trial, tried
 from dpprof.measure.workload_check import check_training
@@ -110,7 +106,7 @@ def test_a_sampled_batch_of_as_many_samples_has_the_gradient_of_the_naive_loop(
     built.model.double()
     inputs, targets = next(iter(built.batches))
     batch = (inputs[:num_samples].double(), targets[:num_samples])
-    right = clipped_mean(naive_per_sample_gradients(built.model, built.loss, batch, num_samples), bound)
+    right = clipped_mean(naive(built.model, built.loss, batch, num_samples), bound)
     trainer_ = build_trainer(dataclasses.replace(config, poisson_sampling=True, lr=0.0), built)
     for physical in ((inputs.double(), targets), batch) if trained_before else (batch,):
         trainer_.train_on([physical])  # type: ignore[attr-defined]

@@ -1,17 +1,18 @@
 """The clipped gradient of trainers of dpprof's own: every kind of layer, norm form and clipping mode."""
 
 import itertools
+from typing import Any
 
 import pytest
 import torch
-from example_layers import MODELS, OWN, batch_of, error_of, gradients, loss, per_sample_gradients, trainer_of
+from example_layers import MODELS, OWN, batch_of, error_of, gradients, per_sample_gradients, trainer_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
 from dpprof.measure.trainers.per_sample.book_keeping import DPBookKeepingTrainer
 from dpprof.measure.trainers.per_sample.trainer import PerSampleTrainer
-from dpprof.measure.trainers.reference import global_norm, naive_per_sample_gradients, relative_error
+from dpprof.measure.trainers.reference import global_norm, relative_error
 from dpprof.vocabulary.clipping import CLIPPINGS, NORM_FORMS, PerSampleOptions
 
 
@@ -49,9 +50,7 @@ def test_any_shape(
 def test_a_long_sequence_goes_by_blocks(cls: type[PerSampleTrainer]) -> None:
     """More positions than a block of Gram matrices has, and a weight larger than these."""
     model = nn.Sequential(nn.Embedding(6, 3000), nn.Linear(3000, 5)).double()
-    batch = batch_of("reused", 2, 1100)
-    options = PerSampleOptions("blocked")
-    assert error_of(cls, model, batch, options) < 1e-10
+    assert error_of(cls, model, batch_of("reused", 2, 1100), PerSampleOptions("blocked")) < 1e-10
 
 
 @pytest.mark.parametrize("cls", OWN)
@@ -80,17 +79,15 @@ def test_a_part_that_the_loss_does_not_need_gets_noise_alone() -> None:
             self.embedding, self.head = nn.Embedding(11, 6), nn.Linear(6, 5)
             self.extra, self.never = nn.Linear(6, 3), nn.Linear(2, 2)
 
-        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        def forward(self, ids: torch.Tensor) -> Any:
             h = self.embedding(ids)
             self.extra(h)
-            out: torch.Tensor = self.head(h)
-            return out
+            return self.head(h)
 
     model, batch = Unneeded(), batch_of("reused")
     trainer = trainer_of(DPBookKeepingTrainer, model, PerSampleOptions(), max_grad_norm=1e9)
     trainer.profile_step(batch)
-    reference = naive_per_sample_gradients(model, loss, batch, 4)
-    mean = [torch.stack(of_one).mean(0) for of_one in zip(*reference, strict=True)]
+    mean = [torch.stack(of_one).mean(0) for of_one in zip(*per_sample_gradients(model, batch), strict=True)]
     found = gradients(trainer)
     assert len(found) == len(mean)
     assert relative_error(found, mean) < 1e-5
