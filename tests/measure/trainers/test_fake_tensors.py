@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,18 @@ from dpprof.measure.trainers.cuda_kernels import kernels_of_cuda
 from dpprof.measure.trainers.fake_tensors import fake_tensors
 from dpprof.measure.trainers.per_sample.uses import squares_of
 
-NAMED = {"dropout": "p", "scaled_dot_product_attention": "dropout_p"}
+
+def saved_by(call: Callable[[], object]) -> list[torch.Tensor]:
+    """What is kept for the backward of a call."""
+    kept: list[torch.Tensor] = []
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        kept.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, keep):
+        call()
+    return kept
 
 
 @pytest.mark.parametrize(("as_on_cuda", "dtype"), [(True, torch.float32), (False, torch.bfloat16)])
@@ -33,26 +45,16 @@ def test_sums_of_squares_make_no_copy_that_cuda_does_not_make() -> None:
     assert read == [0, 4 * 2**10 * 2]
 
 
-def test_dropout_keeps_a_byte_for_each_number_as_on_cuda_and_attention_with_it_no_matrix() -> None:
-    def held(as_on_cuda: bool, name: str) -> list[tuple[int, int]]:
-        """Sizes and bytes for each number of what the backward of a function keeps beside its input."""
-        with fake_tensors(as_on_cuda=as_on_cuda):
-            x = torch.randn(2, 3, 64, 8, requires_grad=True)
-            kept: list[torch.Tensor] = []
-
-            def keep(tensor: torch.Tensor) -> torch.Tensor:
-                kept.append(tensor)
-                return tensor
-
-            with torch.autograd.graph.saved_tensors_hooks(keep, keep):
-                getattr(F, name)(*([x] if name == "dropout" else [x, x, x]), **{NAMED[name]: 0.1})
-            return [(t.numel(), t.element_size()) for t in kept if t is not x]
-
-    assert held(True, "dropout") == [(2 * 3 * 64 * 8, 1)]
-    assert held(False, "dropout") == [(2 * 3 * 64 * 8, 4)]
-    attention = "scaled_dot_product_attention"
-    assert max(numel for numel, _ in held(True, attention)) == 2 * 3 * 64 * 8
-    assert max(numel for numel, _ in held(False, attention)) == 2 * 3 * 64 * 64
+@pytest.mark.parametrize(("as_on_cuda", "mask_bytes", "columns"), [(True, 1, 8), (False, 4, 64)])
+def test_dropout_keeps_a_byte_for_each_number_as_on_cuda_and_attention_with_it_no_matrix(
+    as_on_cuda: bool, mask_bytes: int, columns: int
+) -> None:
+    with fake_tensors(as_on_cuda=as_on_cuda):
+        x = torch.randn(2, 3, 64, 8, requires_grad=True)
+        of_dropout = saved_by(lambda: F.dropout(x, p=0.1))
+        of_attention = saved_by(lambda: F.scaled_dot_product_attention(x, x, x, dropout_p=0.1))
+    assert [(t.numel(), t.element_size()) for t in of_dropout if t is not x] == [(2 * 3 * 64 * 8, mask_bytes)]
+    assert max(t.numel() for t in of_attention if t is not x) == 2 * 3 * 64 * columns
 
 
 def attended(dtype: torch.dtype, heads: int, shared: int, size: int, **how: Any) -> list[str]:
@@ -77,22 +79,17 @@ def test_attention_takes_the_kernel_that_cuda_has_for_it() -> None:
     mask = torch.ones(64, 64, dtype=torch.bool)
     assert by_steps in attended(torch.bfloat16, 4, 2, 8, attn_mask=mask)
     assert fused in attended(torch.bfloat16, 4, 4, 8, attn_mask=mask)
-
-
-def test_attention_of_three_dimensions_has_no_kernel() -> None:
     with fake_tensors(as_on_cuda=True), Ledger("cpu") as ledger, ledger.counting():
         x = torch.zeros(2, 64, 8)
         F.scaled_dot_product_attention(x, x, x)
-    assert "aten::_safe_softmax" in [row.name for row in ledger.take_traffic()]
+    assert by_steps in [row.name for row in ledger.take_traffic()], "of three dimensions"
 
 
 def test_attention_step_by_step_computes_the_same() -> None:
     query, key = torch.randn(2, 4, 16, 8), torch.randn(2, 2, 16, 8)
-    for how in (
-        {"is_causal": True},
-        {"attn_mask": torch.ones(16, 16, dtype=torch.bool).tril()},
-        {"scale": 0.5},
-    ):
+    mask = torch.ones(16, 16, dtype=torch.bool).tril()
+    ways: list[dict[str, Any]] = [{"is_causal": True}, {"attn_mask": mask}, {"scale": 0.5}]
+    for how in ways:
         expected = F.scaled_dot_product_attention(query, key, key, enable_gqa=True, **how)
         with kernels_of_cuda():
             found = F.scaled_dot_product_attention(query, key, key, enable_gqa=True, **how)
@@ -101,18 +98,9 @@ def test_attention_step_by_step_computes_the_same() -> None:
 
 def test_an_rms_norm_keeps_its_input_and_a_number_for_each_row_as_on_cuda() -> None:
     with fake_tensors(as_on_cuda=True):
-        x = torch.randn(2, 3, 8, requires_grad=True)
-        norm = nn.RMSNorm(8)
-        kept: list[torch.Tensor] = []
-
-        def keep(tensor: torch.Tensor) -> torch.Tensor:
-            kept.append(tensor)
-            return tensor
-
-        with torch.autograd.graph.saved_tensors_hooks(keep, keep):
-            normal = norm(x)
-        assert [tuple(t.shape) for t in kept] == [(2, 3, 8), (8,), (2, 3, 1)]
-        normal.sum().backward()
+        x, norm = torch.randn(2, 3, 8, requires_grad=True), nn.RMSNorm(8)
+        assert [tuple(t.shape) for t in saved_by(lambda: norm(x))] == [(2, 3, 8), (8,), (2, 3, 1)]
+        norm(x).sum().backward()
         assert (known(x.grad).shape, known(norm.weight.grad).shape) == (x.shape, (8,))
 
 
@@ -133,14 +121,14 @@ def test_tensors_from_elsewhere_become_fake_when_used() -> None:
 
 
 @pytest.mark.parametrize(
-    ("operate", "name"),
+    ("name", "operate"),
     [
-        (lambda tensor: tensor.sum().item(), "_local_scalar_dense"),
-        (lambda tensor: torch.nonzero(tensor), "nonzero"),
-        (lambda tensor: tensor[tensor > 0], "nonzero"),
-        (lambda tensor: torch.unique(tensor), "unique"),
+        ("_local_scalar_dense", lambda tensor: tensor.sum().item()),
+        ("nonzero", torch.nonzero),
+        ("nonzero", lambda tensor: tensor[tensor > 0]),
+        ("unique", torch.unique),
     ],
 )
-def test_an_operator_that_needs_data_is_named(operate: object, name: str) -> None:
+def test_an_operator_that_needs_data_is_named(name: str, operate: Callable[[torch.Tensor], object]) -> None:
     with pytest.raises(EstimateError, match=f"{name}.*measure it with `dpprof profile`"), fake_tensors():
-        operate(torch.randn(4, 4))  # type: ignore[operator]
+        operate(torch.randn(4, 4))
