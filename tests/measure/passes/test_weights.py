@@ -21,10 +21,11 @@ from dpprof.vocabulary.trainers import DEFAULT_TRAINERS
 
 SMALL: dict[str, Any] = {"model_size": "tiny", "vocab_size": 50, "hidden_dim": 16, "num_layers": 1}
 SMALL |= {"num_heads": 2, "batch_size": 2, "seq_len": 8, "warmup_steps": 1, "measured_steps": 2}
+SMALL |= {"passes": "clean", "device": "cpu"}
 
 
 def run(tmp_path: Path, **settings: Any) -> Record:
-    return measured(tmp_path, **{**SMALL, "passes": "clean", "device": "cpu", **settings})
+    return measured(tmp_path, **SMALL | settings)
 
 
 def refusal(tmp_path: Path, **settings: Any) -> str:
