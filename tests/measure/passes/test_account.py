@@ -62,6 +62,11 @@ def test_a_step_may_begin_at_its_peak() -> None:
     assert [row.num_bytes for row in account.timeline().tensors] == [100]
 
 
+def test_what_nothing_tells_the_purpose_of_is_temporary_if_born_here_and_other_if_not() -> None:
+    old, new = life(10), life(3)
+    assert Account(log([born(new)], [old])).at_peak == {"temporary": 3, "other": 10}
+
+
 def test_a_peak_between_phases_belongs_to_none() -> None:
     a, b = life(10), life(90)
     phases = [span("forward", 0, 1), span("backward", 2, 4)]

@@ -66,7 +66,7 @@ def layers() -> nn.Sequential:
     return nn.Sequential(nn.Linear(3, 4), nn.GELU(), nn.LayerNorm(4), nn.Linear(4, 2))
 
 
-def transformer(**how: bool) -> SimpleBigModel:
+def transformer(**how: Any) -> SimpleBigModel:
     return SimpleBigModel(vocab_size=7, hidden_dim=4, num_layers=2, num_heads=2, max_seq_len=3, **how)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dpprof.measure.passes.traffic import bytes_moved, flops, footprint, operands
+from dpprof.measure.passes.traffic import bytes_moved, flops, footprint, operands, tensors_in
 
 
 class Call(NamedTuple):
@@ -241,6 +241,12 @@ def test_sparse_operands_count_nothing() -> None:
     calls(lambda: F.embedding(indices(1, 2), table, sparse=True).sum().backward())
     assert table.grad is not None
     assert footprint(table.grad) == 0
+
+
+def test_tensors_in_nested_lists() -> None:
+    a, b, c = floats(1), floats(2), floats(3)
+    found = list(tensors_in([a, 1, None, [b, "x", (c,)], {"not": "here"}]))
+    assert [t.numel() for t in found] == [1, 2, 3]
 
 
 VIEWS: dict[str, Callable[[Tensor, int], Tensor]] = {
