@@ -1,7 +1,6 @@
 """The ledger of whole training steps, held against the allocator and against arithmetic."""
 
 import gc
-from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,9 +23,8 @@ def levels(timeline: StepTimeline, category: str, phase: str) -> list[int]:
     """The bytes of a category after each event of a phase, and at its start."""
     level = timeline.start.get(category, 0)
     found = [level]
-    for changed, num_bytes, moved_to in zip(
-        timeline.category, timeline.num_bytes, timeline.moved_to, strict=True
-    ):
+    changes = zip(timeline.category, timeline.num_bytes, timeline.moved_to, strict=True)
+    for changed, num_bytes, moved_to in changes:
         if changed == category:
             level += num_bytes if moved_to is None else -num_bytes
         elif moved_to == category:
@@ -116,8 +114,7 @@ def test_after_the_step_by_arithmetic(trainer: str) -> None:
 
 
 def test_flat_clipping_holds_a_gradient_per_sample_and_a_layers_twice_while_storing_it() -> None:
-    account, _ = tiny(FLAT)
-    found = levels(account.timeline(), "per_sample_gradients", "backward")
+    found = levels(tiny(FLAT)[0].timeline(), "per_sample_gradients", "backward")
     each = [4 * size for size in sizes()]
     assert found[-1] == sum(each)
     # The token embedding comes last or, the two being independent, the position embedding does.
@@ -125,33 +122,26 @@ def test_flat_clipping_holds_a_gradient_per_sample_and_a_layers_twice_while_stor
 
 
 def test_fast_gradient_clipping_holds_the_largest_layers_twice() -> None:
-    account, _ = tiny(FAST)
-    found = levels(account.timeline(), "per_sample_gradients", "backward_norms")
-    assert max(found) == 2 * 4 * max(sizes())
-    assert found[-1] == 0
+    found = levels(tiny(FAST)[0].timeline(), "per_sample_gradients", "backward_norms")
+    assert (max(found), found[-1]) == (2 * 4 * max(sizes()), 0)
 
 
 def test_ghost_clipping_has_them_for_layer_norms_alone_and_gram_matrices_instead() -> None:
-    account, _ = tiny(GHOST)
-    timeline = account.timeline()
-    norm = max(
-        4 * sum(p.numel() for p in module.parameters())
-        for module in modules().values()
-        if isinstance(module, nn.LayerNorm)
-    )
-    assert max(levels(timeline, "per_sample_gradients", "backward_norms")) == 2 * 4 * norm
+    timeline = tiny(GHOST)[0].timeline()
+    norms = [module for module in modules().values() if isinstance(module, nn.LayerNorm)]
+    largest = max(4 * sum(p.numel() for p in norm.parameters()) for norm in norms)
+    assert max(levels(timeline, "per_sample_gradients", "backward_norms")) == 2 * 4 * largest
     # The weight's two are still there while the bias's own is made.
-    assert max(levels(timeline, "gram_matrices", "backward_norms")) == 3 * 4 * (4 * 48 * 48)
-    assert levels(timeline, "gram_matrices", "backward_norms")[-1] == 0
+    matrices = levels(timeline, "gram_matrices", "backward_norms")
+    assert (max(matrices), matrices[-1]) == (3 * 4 * (4 * 48 * 48), 0)
 
 
 def test_under_bf16_linear_layers_have_per_sample_gradients_of_half_the_size() -> None:
     account, _ = ledger_of(trainer=FLAT, precision="bf16")
     found = levels(account.timeline(), "per_sample_gradients", "backward")
-    numbers: dict[bool, int] = defaultdict(int)
-    for module in modules().values():
-        numbers[isinstance(module, nn.Linear)] += sum(p.numel() for p in module.parameters(recurse=False))
-    assert found[-1] == 4 * (2 * numbers[True] + 4 * numbers[False])
+    linear = [module for module in modules().values() if isinstance(module, nn.Linear)]
+    numbers = sum(p.numel() for module in linear for p in module.parameters())
+    assert found[-1] == 4 * (sum(sizes()) - 2 * numbers)
 
 
 def test_checkpointing_drops_the_blocks_activations_and_computes_them_again() -> None:
