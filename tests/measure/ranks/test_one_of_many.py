@@ -1,8 +1,8 @@
-"""One rank of many, alone: what it holds and what it sends, on real tensors and on fake ones."""
+"""One rank of many, alone: what it holds, what it sends, and its time in a group that sends nothing."""
 
 import dataclasses
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from multiprocessing import get_context
@@ -14,18 +14,24 @@ import torch
 import torch.distributed as dist
 from covering import sampled
 from example_workloads import mlp
+from tiny_ledgers import BUILT_IN
 from torch import Tensor, nn
 from torch._C._distributed_c10d import HashStore
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import parse_experiment, to_flat
+from dpprof.config.measuring import MeasuringConfig
+from dpprof.drive.launch.ranks import LOOPBACK, free_port
 from dpprof.measure.observe import Observer
-from dpprof.measure.passes import memory
+from dpprof.measure.passes import clean, memory
 from dpprof.measure.passes.estimate_ledger import CpuLedger
 from dpprof.measure.passes.ledger import Ledger, keep_ledger, warmup_steps
 from dpprof.measure.passes.subject import Subject
-from dpprof.measure.ranks import one_rank_of_many
+from dpprof.measure.rank import Rank
+from dpprof.measure.ranks import Ranks, one_rank_of_many
+from dpprof.measure.silent_group import SILENT
 from dpprof.measure.trainers.buckets import buckets
 from dpprof.measure.trainers.build import load_trainer
 from dpprof.measure.trainers.fake_tensors import fake_tensors
@@ -40,17 +46,15 @@ from dpprof.vocabulary.trainers import TRAINERS
 WAYS = [(name, way) for name, info in TRAINERS.items() for way in info.parallel if way != NONE]
 # Numbers that an operator makes for itself, which the ledger does not see.
 SCALARS = 12
-# How many times the bytes of all parameters a step sends, as payloads of each kind.
+ALL_REDUCED, SCATTERED_AND_GATHERED = {ALL_REDUCE: 1}, {REDUCE_SCATTER: 1, ALL_GATHER: 1}
+GATHERED_IN_EACH_PASS = {ALL_GATHER: 3, REDUCE_SCATTER: 2}
 PAYLOADS = {
-    ("StandardTrainer", DDP): {ALL_REDUCE: 1},
-    ("DPSGDTrainer", DDP): {ALL_REDUCE: 1},
-    ("DPGhostClippingTrainer", DDP): {ALL_REDUCE: 1},
-    ("DPFastGradientClippingTrainer", DDP): {ALL_REDUCE: 1},
-    ("DPBookKeepingTrainer", DDP): {REDUCE_SCATTER: 1, ALL_GATHER: 1},
-    ("DPMixedGhostTrainer", DDP): {REDUCE_SCATTER: 1, ALL_GATHER: 1},
+    **{(trainer, DDP): ALL_REDUCED for trainer in BUILT_IN},
+    ("DPBookKeepingTrainer", DDP): SCATTERED_AND_GATHERED,
+    ("DPMixedGhostTrainer", DDP): SCATTERED_AND_GATHERED,
     ("StandardTrainer", FSDP2): {ALL_GATHER: 2, REDUCE_SCATTER: 1},
-    ("DPGhostClippingTrainer", FSDP2): {ALL_GATHER: 3, REDUCE_SCATTER: 2},
-    ("DPFastGradientClippingTrainer", FSDP2): {ALL_GATHER: 3, REDUCE_SCATTER: 2},
+    ("DPGhostClippingTrainer", FSDP2): GATHERED_IN_EACH_PASS,
+    ("DPFastGradientClippingTrainer", FSDP2): GATHERED_IN_EACH_PASS,
     ("DPBookKeepingTrainer", FSDP2): {ALL_GATHER: 2, REDUCE_SCATTER: 1},
     ("DPMixedGhostTrainer", FSDP2): {ALL_GATHER: 3, REDUCE_SCATTER: 1},
 }
@@ -77,9 +81,8 @@ AGREEING = [(trainer, FSDP2) for trainer in ("DPBookKeepingTrainer", "DPMixedGho
 
 
 def bytes_by_phase(ledger: LedgerResult) -> dict[str | None, int]:
-    return {
-        phase: moved.read + moved.written for phase, moved in ledger.moved(by=lambda row: row.phase).items()
-    }
+    by_phase = ledger.moved(by=lambda row: row.phase)
+    return {phase: moved.read + moved.written for phase, moved in by_phase.items()}
 
 
 def peak_of(config: ExperimentConfig, rank: int) -> int:
@@ -126,10 +129,8 @@ def test_what_a_rank_sends_follows_from_the_parameters(trainer: str, way: str, w
         totals = found.setdefault(row.name, [0, 0])
         totals[0] += row.payload
         totals[1] += row.sent
-    expected = PAYLOADS[trainer, way]
-    assert {name: payload for name, (payload, _) in found.items()} == {
-        name: times * num_bytes for name, times in expected.items()
-    }
+    expected = {name: times * num_bytes for name, times in PAYLOADS[trainer, way].items()}
+    assert {name: payload for name, (payload, _) in found.items()} == expected
     share = (world_size - 1) / world_size
     for name, (payload, sent) in found.items():
         assert sent == pytest.approx((2 if name == ALL_REDUCE else 1) * share * payload, abs=world_size)
@@ -229,15 +230,12 @@ def parts() -> list[Tensor]:
 
 
 ONE, WHOLE = torch.zeros(20), torch.zeros(20 * WORLD_SIZE)
+TENSOR, COALESCED = "all_gather_into_tensor", "all_gather_into_tensor_coalesced"
 CASES: dict[str, tuple[Callable[[], object], str, int]] = {
     "list": (lambda: dist.all_gather(parts(), ONE), ALL_GATHER, WORLD_SIZE),
     "base": (lambda: dist.all_gather_into_tensor(WHOLE, ONE), ALL_GATHER, WORLD_SIZE),
-    "functional": (lambda: functional("all_gather_into_tensor", ONE, WORLD_SIZE), ALL_GATHER, WORLD_SIZE),
-    "coalesced": (
-        lambda: functional("all_gather_into_tensor_coalesced", [ONE, ONE], WORLD_SIZE),
-        ALL_GATHER,
-        2 * WORLD_SIZE,
-    ),
+    "functional": (lambda: functional(TENSOR, ONE, WORLD_SIZE), ALL_GATHER, WORLD_SIZE),
+    "coalesced": (lambda: functional(COALESCED, [ONE, ONE], WORLD_SIZE), ALL_GATHER, 2 * WORLD_SIZE),
     "scattered list": (lambda: dist.reduce_scatter(ONE, parts()), REDUCE_SCATTER, WORLD_SIZE),
     "scattered": (
         lambda: functional("reduce_scatter_tensor", WHOLE, "sum", WORLD_SIZE),
@@ -258,3 +256,78 @@ def test_the_payload_is_the_whole_tensor(case: str) -> None:
             call()
         (row,) = ledger.take_collectives()
     assert (row.name, row.calls, row.payload) == (collective, 1, times * NUM_BYTES)
+
+
+# The alone pass: a process group that sends nothing, and whose time does not grow with the ranks.
+MANY, RANK = 64, 3
+
+
+class Copies(TorchDispatchMode):
+    """Counts the kernels that write tensors."""
+
+    num = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.num += func._schema.is_mutable
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.fixture
+def silent() -> Iterator[None]:
+    with one_rank_of_many(config_of("StandardTrainer", DDP, MANY), RANK, SILENT):
+        yield
+
+
+@pytest.mark.parametrize(("trainer", "way"), WAYS)
+def test_every_trainer_runs_its_alone_pass_on_it(trainer: str, way: str) -> None:
+    how = MeasuringConfig(warmup_steps=1, measured_steps=3)
+    config = dataclasses.replace(config_of(trainer, way, 4), how=how)
+    subject = Subject(config, RunFolder(Path("unused")), Record(to_flat(config), {}))
+    with one_rank_of_many(config, 1, SILENT):
+        clean.run_alone(subject)
+    assert len(subject.record.alone_step_s) == 3
+
+
+@pytest.mark.usefixtures("silent")
+def test_gathering_is_one_copy_whatever_the_ranks() -> None:
+    own, whole = torch.arange(6.0).view(2, 3), torch.zeros(2 * MANY, 3)
+    with Copies() as copies:
+        dist.all_gather_into_tensor(whole, own)
+    assert copies.num == 1
+    assert torch.equal(whole, own.repeat(MANY, 1))
+
+
+@pytest.mark.usefixtures("silent")
+def test_gathering_around_ones_own_part_leaves_it() -> None:
+    whole = torch.zeros(2 * MANY)
+    own = whole[2 * RANK : 2 * RANK + 2]
+    own += 1
+    with Copies() as copies:
+        dist.all_gather_into_tensor(whole, own)
+    assert copies.num == 2
+    assert whole.eq(1).all()
+
+
+@pytest.mark.usefixtures("silent")
+def test_scattering_takes_ones_own_part_and_reducing_takes_nothing() -> None:
+    whole, mine = torch.arange(2.0 * MANY), torch.zeros(2)
+    with Copies() as copies:
+        dist.reduce_scatter_tensor(mine, whole)
+    assert (copies.num, mine.tolist()) == (1, [2 * RANK, 2 * RANK + 1])
+    parts = [torch.zeros(2) for _ in range(MANY)]
+    with Copies() as copies:
+        dist.all_gather(parts, mine)
+        dist.all_reduce(mine)
+        dist.broadcast(mine, 0)
+        dist.barrier()
+    assert copies.num == 1
+    assert all(torch.equal(part, mine) for part in parts)
+
+
+def test_ranks_are_timed_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": LOOPBACK}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setenv("MASTER_PORT", str(free_port(LOOPBACK)))
+    ranks = Ranks(config_of("StandardTrainer", DDP, 1), Rank(0, 1, 0, 1))
+    with ranks.in_turn():
+        assert dist.get_backend() == SILENT
