@@ -1,4 +1,4 @@
-"""What people train: weights in bf16, adapters in fp32, checkpointing, Adafactor. With every trainer."""
+"""What people train: weights in bf16, adapters in fp32, checkpointing, Adafactor, frozen parts."""
 
 import dataclasses
 from pathlib import Path
@@ -11,7 +11,7 @@ from example_config import experiment
 from example_families import SMALL, peak, small, unchanged
 from example_runs import kept, known, measured
 
-from dpprof.config.estimating import EstimatingConfig
+from dpprof.config.estimating import ESTIMATE, EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import from_flat, parse_experiment
 from dpprof.errors import ConfigError
@@ -19,11 +19,11 @@ from dpprof.measure.gradient_check import check_gradient
 from dpprof.measure.workloads.workload import build_workload
 from dpprof.record.figures.capacity import assumptions
 from dpprof.record.figures.figures import Figures
+from dpprof.record.figures.ledger import flops_in_theory, flops_of_layers
 from dpprof.record.figures.verdicts import PASS, judge_gradient
 from dpprof.record.record import Record
 from dpprof.vocabulary.trainers import DEFAULT_TRAINERS
 
-BUILT_IN = "transformer"
 OF_TEXT = [name for name in SMALL if name not in ("vit-base", "resnet-50", "whisper-base")]
 LORA: dict[str, Any] = {"train": "lora", "weights_dtype": "bf16"}
 CHECKPOINTED: dict[str, Any] = {"activation_checkpointing": True}
@@ -47,17 +47,12 @@ def built_in(**settings: Any) -> ExperimentConfig:
     return config.resolve(cuda_available=False)
 
 
+OF_IMAGES = [("bf16", "DPSGDTrainer", "resnet-50")]
+OF_IMAGES += [("channels last", f"{trainer}Trainer", "resnet-50") for trainer in TAKING_CHANNELS_LAST]
+
+
 @pytest.mark.parametrize(
-    ("way", "trainer", "family"),
-    product(
-        WAYS,
-        DEFAULT_TRAINERS,
-        OF_TEXT,
-        always=[
-            ("bf16", "DPSGDTrainer", "resnet-50"),
-            *(("channels last", f"{trainer}Trainer", "resnet-50") for trainer in TAKING_CHANNELS_LAST),
-        ],
-    ),
+    ("way", "trainer", "family"), product(WAYS, DEFAULT_TRAINERS, OF_TEXT, always=OF_IMAGES)
 )
 def test_the_gradient_is_right_and_the_peak_as_estimated(way: str, trainer: str, family: str) -> None:
     settings = WAYS.get(way, CHANNELS_LAST)
@@ -173,3 +168,36 @@ def test_tf32_holds_the_bytes_of_fp32_and_multiplies_faster(tmp_path: Path) -> N
         assumed = " ".join(assumptions(from_flat(record.config), known(record.ledger)))
         assert ("product as in bfloat16" in assumed) == is_faster
     assert torch.get_float32_matmul_precision() == "highest"
+
+
+BATCH = 4
+ADAPTED = 6  # the linear layers of one block
+# peft multiplies what an adapter gives by its scale. Autograd keeps that number in a tensor of 8 bytes on the
+# CPU, which no dispatch mode gets to see.
+SCALE = 8
+
+
+ONE_BLOCK = {"model_size": "tiny", "num_layers": 1, "batch_size": BATCH, "seq_len": 16, "device": "cpu"}
+THEIR_TRAINERS = ["StandardTrainer", "DPSGDTrainer", "DPBookKeepingTrainer", "DPMixedGhostTrainer"]
+
+
+@pytest.mark.parametrize(("trainer", "train"), product(THEIR_TRAINERS, ["head", "lora"]))
+def test_memory_and_flops_of_what_trains(trainer: str, train: str, tmp_path: Path) -> None:
+    settings: dict[str, Any] = ONE_BLOCK | {"trainer": trainer, "train": train, "lr": 0.5}
+    few: dict[str, Any] = {"passes": "clean,memory,ledger", "warmup_steps": 1, "measured_steps": 2}
+    found = measured(tmp_path / "measured", **few, **settings)
+    estimated = measured(tmp_path / "estimated", passes=ESTIMATE, savings=False, **settings)
+    ledger = known(found.ledger)
+    assert known(estimated.ledger).at_peak == ledger.at_peak
+    unseen = SCALE * ADAPTED if train == "lora" else 0
+    assert found.memory.peak_allocated == known(estimated.memory.peak_allocated) + unseen
+    trainable = 4 * sum(group.numbers for group in found.parameters if group.trains)
+    assert found.held["gradients"] == trainable
+    if trainer == "DPSGDTrainer":
+        assert found.held["per_sample_gradients"] == BATCH * trainable
+    groups = [[(g.kind, g.numbers) for g in record.parameters] for record in (found, estimated)]
+    assert groups[0] == groups[1]
+    assert {group.moved for group in found.parameters} == {False, True}
+    assert {group.moved for group in estimated.parameters} == {None}
+    in_theory = flops_in_theory(found, ledger)
+    assert in_theory == pytest.approx(flops_of_layers(ledger), rel=0.02)  # norms are not in theory
