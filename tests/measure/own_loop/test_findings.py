@@ -134,6 +134,7 @@ def test_a_fault_is_named_with_its_bytes_and_its_line(
     assert f"{size / 2**10:.1f} KiB" in sentence
     assert says in sentence
     assert not line or line_of(step, line) in sentence
+    assert step is not with_history or f"randn_like at {line_of(step, line)}" in sentence
 
 
 def test_gradients_of_weights_that_no_optimizer_has_are_named(tmp_path: Path) -> None:
