@@ -19,16 +19,8 @@ from dpprof.record.folder import RunFolder
 from dpprof.record.record import Record
 from dpprof.vocabulary.precision import short_dtype
 
-TINY = {
-    "model_type": "llama",
-    "architectures": ["LlamaForCausalLM"],
-    "vocab_size": 100,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 2,
-}
+TINY = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 100, "hidden_size": 32}
+TINY |= {"intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2}
 SHORT = TINY | {"torch_dtype": "bfloat16"}
 SAID = (
     "the configuration's own dtype, bfloat16, makes weights in bf16, and gradients and optimizer state with "
@@ -67,11 +59,11 @@ def record_of(folder: Path, sweep: str, run: str = STANDARD) -> Record:
 
 def logged(folder: Path, sweep: str) -> Any:
     """The run of standard training in MLflow."""
+    where = [f"tags.`dpprof.sweep` = '{sweep}'", f"tags.`dpprof.run` = '{STANDARD}'"]
     client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
-    where = [experiment.experiment_id for experiment in client.search_experiments()]
-    asked = f"tags.`dpprof.sweep` = '{sweep}' and tags.`dpprof.run` = '{STANDARD}'"
-    (found,) = client.search_runs(where, asked)
-    return found
+    found = [experiment.experiment_id for experiment in client.search_experiments()]
+    (run,) = client.search_runs(found, " and ".join(where))
+    return run
 
 
 def told(text: str) -> str:
@@ -92,20 +84,6 @@ def test_an_estimate_says_the_type_of_the_weights_and_why(estimated: Path) -> No
     assert record_of(estimated, "wide").warnings == []
 
 
-def test_the_record_has_the_types_of_the_weights(estimated: Path) -> None:
-    short, wide = record_of(estimated, "short"), record_of(estimated, "wide")
-    assert short.weights == {"bf16": known(short.num_parameters)}
-    assert wide.weights == {"fp32": known(short.num_parameters)}
-    held = known(short.ledger).at_peak["parameters"], known(wide.ledger).at_peak["parameters"]
-    assert held == (2 * known(short.num_parameters), 4 * known(short.num_parameters))
-
-
-def test_products_in_bf16_do_not_count_as_those_in_fp32(estimated: Path) -> None:
-    for sweep in ("short", "wide"):
-        step = known(record_of(estimated, sweep).ledger).moved_in_step
-        assert (step.fp32_flops < 1e-3 * step.flops) == (sweep == "short")
-
-
 def test_show_the_page_and_mlflow_say_it(estimated: Path) -> None:
     for sweep, expected in (("short", "fp32, weights in bf16"), ("wide", "fp32")):
         folder = RunFolder(estimated / "runs" / sweep / STANDARD)
@@ -115,11 +93,21 @@ def test_show_the_page_and_mlflow_say_it(estimated: Path) -> None:
         assert ["precision", expected] in page.tables["facts"]
         assert {row[1] for row in page.tables["parameters"][1:]} == {expected[-4:]}
         run = logged(estimated, sweep)
-        assert (run.data.params["precision"], run.data.params["resolved_weights_dtype"]) == (
-            "fp32",
-            expected[-4:],
-        )
+        params = run.data.params
+        assert (params["precision"], params["resolved_weights_dtype"]) == ("fp32", expected[-4:])
         assert run.data.tags.get("dpprof.warnings", "") == (SAID if sweep == "short" else "")
+
+
+@pytest.mark.parametrize(("sweep", "dtype", "size"), [("short", "bf16", 2), ("wide", "fp32", 4)])
+def test_the_record_has_the_types_of_the_weights_and_of_products(
+    sweep: str, dtype: str, size: int, estimated: Path
+) -> None:
+    record = record_of(estimated, sweep)
+    numbers, ledger = known(record.num_parameters), known(record.ledger)
+    assert record.weights == {dtype: numbers}
+    assert known(ledger.at_peak)["parameters"] == size * numbers
+    step = ledger.moved_in_step
+    assert (step.fp32_flops < 1e-3 * step.flops) == (dtype == "bf16")
 
 
 def test_compare_sets_weights_of_other_types_apart(estimated: Path) -> None:
@@ -133,8 +121,9 @@ def test_a_resumed_sweep_has_no_ratio_of_a_trainer_to_another_models_standard(es
     exported = fine(call_dpprof(estimated, "export", "runs/mixed", "--format", "json", "--output", "e.json"))
     assert exported.stderr == ""
     text = fine(call_dpprof(estimated, "compare", "e.json")).stdout
-    (bk,) = (line for line in text.splitlines() if line.startswith("bk "))
-    (standard,) = (line for line in text.splitlines() if line.startswith("standard  "))
+    rows = [line for line in text.splitlines() if " needs " in line]
+    (bk,) = (row for row in rows if row.startswith("bk "))
+    (standard,) = (row for row in rows if row.startswith("standard  "))
     assert " 1.00 " in standard
     assert "0." not in bk.partition(")")[2].partition("needs")[0], "no ratio of its peak"
     assert told(text).count("batch 2, sequence 8, weights in ") >= 2
@@ -146,69 +135,56 @@ def test_a_baseline_with_other_weights_is_said_to_differ(estimated: Path) -> Non
     assert "the two sides differ in type of weights: fp32 in the baseline, bf16 now" in text
 
 
-def test_a_dtype_that_was_asked_for_needs_no_warning(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(SHORT))
-    for changes, dtype, warnings in (
-        ("dtype=float32", "torch.float32", ()),
-        ("torch_dtype=bfloat16", "torch.bfloat16", ()),
-        ("use_cache=false", "torch.bfloat16", (SAID,)),
-    ):
-        given = {"workload": f"huggingface:{tmp_path}", "model_config": changes}
-        workload = build_workload(small("llama-1b", **given))
-        assert {str(parameter.dtype) for parameter in workload.model.parameters()} == {dtype}
-        assert workload.warnings == warnings
+REPLACED = "the configuration's own dtype is bfloat16; weights are in fp32, as weights_dtype says"
+HUB = "huggingface:llama-1b"
 
 
-def test_an_option_decides_the_type_and_names_what_the_config_says(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("settings", "dtype", "warnings"),
+    [
+        ({"model_config": "dtype=float32"}, "fp32", ()),
+        ({"model_config": "torch_dtype=bfloat16"}, "bf16", ()),
+        ({"model_config": "use_cache=false"}, "bf16", (SAID,)),
+        ({"weights_dtype": "fp32"}, "fp32", (REPLACED,)),
+        ({"weights_dtype": "bf16"}, "bf16", ()),
+        ({"weights_dtype": "bf16", "workload": HUB}, "bf16", ()),
+        ({"weights_dtype": "fp32", "workload": HUB}, "fp32", ()),
+    ],
+)
+def test_an_option_decides_the_type_and_names_what_the_config_says(
+    settings: dict[str, Any], dtype: str, warnings: tuple[str, ...], tmp_path: Path
+) -> None:
     (tmp_path / "config.json").write_text(json.dumps(SHORT))
-    own = f"huggingface:{tmp_path}"
-    replaced = "the configuration's own dtype is bfloat16; weights are in fp32, as weights_dtype says"
-    for workload, wanted, dtype, warnings in (
-        (own, "fp32", "torch.float32", (replaced,)),
-        (own, "bf16", "torch.bfloat16", ()),
-        ("huggingface:llama-1b", "bf16", "torch.bfloat16", ()),
-        ("huggingface:llama-1b", "fp32", "torch.float32", ()),
-    ):
-        config = small("llama-1b", workload=workload, weights_dtype=wanted)
-        made = build_workload(config)
-        assert {str(parameter.dtype) for parameter in made.model.parameters()} == {dtype}
-        assert made.warnings == warnings
-        assert config.model_title.endswith(f"-{wanted}")
+    config = small("llama-1b", **{"workload": f"huggingface:{tmp_path}", **settings})
+    made = build_workload(config)
+    assert {short_dtype(str(parameter.dtype)) for parameter in made.model.parameters()} == {dtype}
+    assert made.warnings == warnings
+    assert "weights_dtype" not in settings or config.model_title.endswith(f"-{dtype}")
 
 
 def test_contradicting_types_are_refused() -> None:
     for settings, said in (
-        (
-            {"workload": "transformer", "weights_dtype": "bf16"},
-            "weights_dtype: got 'bf16', allowed: auto with any",
-        ),
+        ({"weights_dtype": "bf16"}, "weights_dtype: got 'bf16', allowed: auto with any"),
         ({"adapter_dtype": "bf16"}, "adapter_dtype: got 'bf16', allowed: fp32 unless train=lora"),
     ):
         with pytest.raises(ConfigError, match=re.escape(said)):
-            experiment(**settings)
-    two = changed("llama-1b", "dtype=float32", weights_dtype="bf16")
-    with pytest.raises(
-        ConfigError, match=r"weights_dtype: got 'bf16', allowed: auto with model_config=.*sets dtype"
-    ):
-        build_workload(two)
-
-
-def test_adapters_are_in_fp32_whatever_the_base_is_in() -> None:
-    for dtype, adapters, name in (
-        ("bf16", "fp32", "lora8"),
-        ("bf16", "bf16", "lora8-bf16"),
-        ("fp32", "fp32", "lora8"),
-    ):
-        config = small("qwen", weights_dtype=dtype, adapter_dtype=adapters, train="lora")
-        parts: dict[bool, set[str]] = {True: set(), False: set()}
-        for parameter in build_workload(config).model.parameters():
-            parts[parameter.requires_grad].add(short_dtype(str(parameter.dtype)))
-        assert parts == {True: {adapters}, False: {dtype}}
-        assert config.model_title == f"qwen-{dtype}-{name}"
-    with pytest.raises(
-        ConfigError, match="adapter_dtype: got 'bf16', allowed: fp32, unless all adapted layers"
-    ):
+            experiment(workload="transformer", **settings)
+    said = r"weights_dtype: got 'bf16', allowed: auto with model_config=.*sets dtype"
+    with pytest.raises(ConfigError, match=said):
+        build_workload(changed("llama-1b", "dtype=float32", weights_dtype="bf16"))
+    said = "adapter_dtype: got 'bf16', allowed: fp32, unless all adapted layers"
+    with pytest.raises(ConfigError, match=said):
         build_workload(small("qwen", adapter_dtype="bf16", train="lora"))
+
+
+@pytest.mark.parametrize(("dtype", "adapters"), [("bf16", "fp32"), ("bf16", "bf16"), ("fp32", "fp32")])
+def test_adapters_are_in_fp32_whatever_the_base_is_in_unless_asked(dtype: str, adapters: str) -> None:
+    config = small("qwen", weights_dtype=dtype, adapter_dtype=adapters, train="lora")
+    parts: dict[bool, set[str]] = {True: set(), False: set()}
+    for parameter in build_workload(config).model.parameters():
+        parts[parameter.requires_grad].add(short_dtype(str(parameter.dtype)))
+    assert parts == {True: {adapters}, False: {dtype}}
+    assert config.model_title == f"qwen-{dtype}-lora8" + "-bf16" * (adapters == "bf16")
 
 
 def test_check_says_the_type_and_why(tmp_path: Path) -> None:
