@@ -4,17 +4,17 @@ import json
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 import torch
-from conftest import call_dpprof, measure_here, run_dpprof, runs_of
+from conftest import Ended, call_dpprof, fine, measure_here, run_dpprof, runs_of
 from example_runs import known, measured
 from record_metrics import metrics
 from started import started
 from torch import nn
 
-from dpprof.config.flat import from_flat
 from dpprof.drive.sources import read_comparison
 from dpprof.findings.comparison.side_tables import pairs
 from dpprof.measure.trainers.fake_tensors import fake_tensors
@@ -32,10 +32,19 @@ def estimated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the estimates of the sweep `grid é`."""
     folder = tmp_path_factory.mktemp("estimated")
     sizes = ["--model-sizes", "tiny", "--batch-sizes", "2", "--seq-lens", "16"]
-    ended = measure_here(folder, "estimate", "--device", "cpu", *sizes, "--sweep-name", "guess", *ONE)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    ended = fine(measure_here(folder, "estimate", "--device", "cpu", *sizes, "--sweep-name", "guess", *ONE))
     assert "Nothing was run" in ended.stdout
     return folder
+
+
+def search(folder: Path, workload: str, trainer: str, *arguments: str) -> tuple[Ended, dict[str, Any]]:
+    """What a search for a workload's largest batch says, and its row."""
+    given = ["--workload", f"example_workloads:{workload}", "--trainers", trainer, "--seq-lens", "1"]
+    ended = measure_here(folder, "fit", *given, *arguments, *ONE, "--sweep-name", "search")
+    path = folder / "runs" / "search" / "fit.json"
+    assert path.exists(), ended.stdout + ended.stderr
+    (row,) = json.loads(path.read_text())
+    return ended, row
 
 
 def test_an_estimated_peak_is_the_measured_one(estimated: Path, swept: Path) -> None:
@@ -51,8 +60,7 @@ def test_an_estimated_peak_is_the_measured_one(estimated: Path, swept: Path) -> 
 
 
 def test_the_command_sets_both_side_by_side(estimated: Path, swept: Path) -> None:
-    ended = call_dpprof(estimated, "compare", "runs/guess", str(swept / "runs" / "grid é"))
-    assert ended.returncode == 0, ended.stderr
+    ended = fine(call_dpprof(estimated, "compare", "runs/guess", str(swept / "runs" / "grid é")))
     assert "6 of 10 experiments were not run" in ended.stdout
     assert "Estimate and measurement" in ended.stdout
     page = (estimated / "comparison.html").read_text()
@@ -73,8 +81,7 @@ def test_estimates_have_figures_of_their_own_in_mlflow(estimated: Path) -> None:
 
 def test_show_and_the_timeline_say_that_nothing_was_run(estimated: Path) -> None:
     folder = RunFolder(estimated / "runs" / "guess" / "StandardTrainer_tiny_bs2_seq16")
-    ended = call_dpprof(estimated, "show", str(folder.path))
-    assert ended.returncode == 0, ended.stderr
+    ended = fine(call_dpprof(estimated, "show", str(folder.path)))
     assert "nothing was run, these are fake tensors: estimated peak" in ended.stdout
     page = folder.timeline_page.read_text()
     assert "Estimated, not measured." in page
@@ -83,8 +90,7 @@ def test_show_and_the_timeline_say_that_nothing_was_run(estimated: Path) -> None
 
 def test_a_batch_that_fits_is_found_and_confirmed(tmp_path: Path) -> None:
     arguments = [*FIT, "--device-memory-gib", str(LIMIT_GIB), "--verify", "true", "--logical-batch", "1000"]
-    ended = measure_here(tmp_path, "fit", *arguments, *ONE, "--sweep-name", "search")
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    fine(measure_here(tmp_path, "fit", *arguments, *ONE, "--sweep-name", "search"))
     (row,) = json.loads((tmp_path / "runs" / "search" / "fit.json").read_text())
     size = row["largest_batch_size"]
     folder = SweepFolder(tmp_path / "runs" / "search")
@@ -107,12 +113,9 @@ def test_a_batch_that_fits_is_found_and_confirmed(tmp_path: Path) -> None:
 
 
 def test_a_search_that_finds_no_end_says_where_it_stopped(tmp_path: Path) -> None:
-    arguments = ["--workload", "example_workloads:mlp", "--trainers", "flat", "--seq-lens", "1"]
-    ended = measure_here(tmp_path, "fit", *arguments, *ONE, "--target", "H100", "--sweep-name", "open")
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    (row,) = json.loads((tmp_path / "runs" / "open" / "fit.json").read_text())
+    ended, row = search(tmp_path, "mlp", "flat", "--target", "H100")
     assert (row["largest_batch_size"], row["is_at_least"]) == (1_048_576, True)
-    for text in (ended.stdout, (tmp_path / "runs" / "open" / "fit.md").read_text()):
+    for text in (fine(ended).stdout, (tmp_path / "runs" / "search" / "fit.md").read_text()):
         assert "1,048,576 or more (not searched further)" in text
         assert "larger ones were not tried" in text
 
@@ -149,19 +152,17 @@ def test_a_model_that_needs_data_is_refused_with_the_operators_name(tmp_path: Pa
 
 
 def test_fit_counts_what_is_in_doubt_as_needed(tmp_path: Path) -> None:
-    arguments = ["--workload", "example_workloads:two_tower", "--trainers", "standard", "--seq-lens", "1"]
-    arguments += ["--device-memory-gib", "0.56", "--headroom", "0%", "--sweep-name", "search"]
-    ended = measure_here(tmp_path, "fit", *arguments, *ONE)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    folder = SweepFolder(tmp_path / "runs" / "search")
-    (row,) = json.loads((folder.path / "fit.json").read_text())
-    size = row["largest_batch_size"]
-    found = []
-    for batch in (size, size + 1):
-        found.append(metrics(known(folder.run(f"StandardTrainer_two_tower_bs{batch}_seq1").read_record())))
-    assert found[0]["memory/fits"] == 1
-    assert "memory/fits" not in found[1], "it fits without what is in doubt"
-    assert row["doubt_gib"] == pytest.approx(found[0]["memory/doubt_mib"] / 1024)
+    memory = ["--device-memory-gib", "0.56", "--headroom", "0%"]
+    ended, row = search(tmp_path, "two_tower", "standard", *memory)
+    fine(ended)
+    folder, size = SweepFolder(tmp_path / "runs" / "search"), row["largest_batch_size"]
+    found, larger = (
+        metrics(known(folder.run(f"StandardTrainer_two_tower_bs{batch}_seq1").read_record()))
+        for batch in (size, size + 1)
+    )
+    assert found["memory/fits"] == 1
+    assert "memory/fits" not in larger, "it fits without what is in doubt"
+    assert row["doubt_gib"] == pytest.approx(found["memory/doubt_mib"] / 1024)
     assert row["doubt_gib"] > 0
     text = (folder.path / "fit.md").read_text()
     assert "in doubt GiB" in text
@@ -169,11 +170,9 @@ def test_fit_counts_what_is_in_doubt_as_needed(tmp_path: Path) -> None:
 
 
 def test_fit_names_no_batch_for_a_model_that_grows(tmp_path: Path) -> None:
-    arguments = ["--workload", "example_workloads:hoards", "--trainers", "standard", "--seq-lens", "1"]
-    ended = measure_here(tmp_path, "fit", *arguments, *ONE, "--target", "T4", "--sweep-name", "search")
+    ended, row = search(tmp_path, "hoards", "standard", "--target", "T4")
     assert ended.returncode == 3, ended.stdout + ended.stderr
     assert "may or may not fit T4 (14.5 GiB), as every step leaves" in ended.stdout
-    (row,) = json.loads((tmp_path / "runs" / "search" / "fit.json").read_text())
     assert row["largest_batch_size"] is None
 
 
@@ -199,16 +198,13 @@ def test_ctrl_c_stops_every_estimate_that_runs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("factory", ["cast_to_bf16", "halved", "channels_last", "adapted_by_peft"])
 def test_a_model_that_its_factory_converts_is_estimated_as_measured(tmp_path: Path, factory: str) -> None:
-    shared = {
-        "workload": f"example_workloads:{factory}",
-        "batch_size": 4,
-        "device": "cpu",
-        "trainer": "standard",
-    }
-    run = measured(tmp_path, from_flat(shared | {"passes": "clean,ledger"}).resolve(cuda_available=False))
-    estimated = from_flat(shared | {"passes": "estimate", "savings": False}).resolve(cuda_available=False)
-    found = measured(tmp_path, estimated)
-    assert known(found.ledger).peak == pytest.approx(known(run.ledger).peak, abs=64)
+    shared: dict[str, Any] = {"workload": f"example_workloads:{factory}", "trainer": "standard"}
+    shared |= {"batch_size": 4, "device": "cpu", "savings": False}
+    ledgers = [
+        known(measured(tmp_path / passes, passes=passes, **shared).ledger)
+        for passes in ("clean,ledger", "estimate")
+    ]
+    assert ledgers[0].peak == pytest.approx(ledgers[1].peak, abs=64)
 
 
 def test_a_fake_recurrent_layer_is_converted_with_the_list_of_its_weights() -> None:
