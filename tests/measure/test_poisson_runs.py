@@ -5,7 +5,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from conftest import measure_here, runs_of
+from conftest import fine, measure_here, runs_of
 from example_runs import kept, known
 
 from dpprof.config.experiment import largest_batch
@@ -23,8 +23,7 @@ def sampled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a sweep whose timed batches vary, every trainer's alike."""
     folder = tmp_path_factory.mktemp("sampled")
     few = ["--batch-sizes", "2", "--measured-steps", "8", "--sweep-name", "sampled"]
-    ended = measure_here(folder, "sweep", *GRID, *few, "--passes", "clean,memory,ledger")
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    fine(measure_here(folder, "sweep", *GRID, *few, "--passes", "clean,memory,ledger"))
     return folder
 
 
@@ -57,32 +56,25 @@ def test_pages_say_what_the_figures_are_of(sampled: Path) -> None:
 def test_an_estimate_has_the_batch_that_few_steps_exceed(tmp_path: Path) -> None:
     few = ["--batch-sizes", "3", "--poisson-tail", "1e-3", "--trainers", "flat"]
     ended = measure_here(tmp_path, "estimate", "--workers", "1", *GRID, *few, "--sweep-name", "guess")
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    record = known(
-        RunFolder(tmp_path / "runs" / "guess" / "DPSGDTrainer_tiny-layers1_bs3_seq16").read_record()
-    )
+    folder = tmp_path / "runs" / "guess"
+    record = known(RunFolder(folder / "DPSGDTrainer_tiny-layers1_bs3_seq16").read_record())
     assert known(record.ledger).after_step["inputs"] == 2 * 8 * 16 * largest_batch(3, 1e-3)
-    assert (
-        "that at most 0.001 of Poisson-sampled ones exceed"
-        in ended.stdout + (tmp_path / "runs" / "guess" / "summary.md").read_text()
-    )
+    told = fine(ended).stdout + (folder / "summary.md").read_text()
+    assert "that at most 0.001 of Poisson-sampled ones exceed" in told
 
 
 def test_a_fit_finds_the_largest_expected_batch(tmp_path: Path) -> None:
     arguments = ["--workload", "example_workloads:mlp", "--trainers", "ghost", "--seq-lens", "1"]
     arguments += ["--device", "cpu", "--poisson-sampling", "true", "--device-memory-gib", "0.001"]
-    ended = measure_here(
-        tmp_path, "fit", "--workers", "1", *arguments, "--verify", "true", "--sweep-name", "search"
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    (row,) = json.loads((tmp_path / "runs" / "search" / "fit.json").read_text())
-    assert row["confirmed"] is True
-    assert row["expected_batch"] is None
-    text = (tmp_path / "runs" / "search" / "fit.md").read_text()
-    assert "The largest expected batch whose training step fits" in text
+    arguments += ["--workers", "1", "--verify", "true", "--sweep-name", "search"]
+    fine(measure_here(tmp_path, "fit", *arguments))
+    folder = tmp_path / "runs" / "search"
+    (row,) = json.loads((folder / "fit.json").read_text())
+    assert (row["confirmed"], row["expected_batch"]) == (True, None)
+    assert "The largest expected batch whose training step fits" in (folder / "fit.md").read_text()
     measured = largest_batch(row["largest_batch_size"], 1e-6)
     name = f"DPGhostClippingTrainer_mlp_bs{measured}_seq1_measured"
-    assert RunFolder(tmp_path / "runs" / "search" / name).read_record() is not None
+    assert RunFolder(folder / name).read_record() is not None
 
 
 @pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
