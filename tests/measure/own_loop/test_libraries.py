@@ -131,8 +131,8 @@ def set_aside_constants() -> None:
 
 
 def arguments_of(config: ExperimentConfig) -> dict[str, Any]:
-    how = {"per_device_train_batch_size": config.batch_size, "learning_rate": config.lr, "max_grad_norm": 0.0}
-    how |= {"num_train_epochs": 1, "optim": "sgd", "use_cpu": True, "report_to": "none"}
+    how: dict[str, Any] = {"per_device_train_batch_size": config.batch_size, "learning_rate": config.lr}
+    how |= {"max_grad_norm": 0.0, "num_train_epochs": 1, "optim": "sgd", "use_cpu": True, "report_to": "none"}
     return how | {"logging_strategy": "no", "save_strategy": "no", "disable_tqdm": True}
 
 
