@@ -137,7 +137,7 @@ def test_a_change_that_fails_is_left_out_with_its_reason(tmp_path: Path) -> None
     (path,) = tmp_path.glob("runs/advice-*/advice.json")
     data = json.loads(path.read_text())
     assert data["fits"] is None
-    assert "no device is given" in data["answer"]
+    assert "No device is given" in data["answer"]
     assert "activation_checkpointing: got 'True'" in data["left_out"]["activation checkpointing"]
 
 

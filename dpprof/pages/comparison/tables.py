@@ -40,9 +40,13 @@ FAILURES = {
 }
 _CHECKED: dict[str, doc.Style] = {PASS: "good", CANNOT_TELL: "doubtful", FAIL: "bad"}
 _ADDED = (
-    "At the largest place where both finished. Parts need not add up: the largest are named. `x the step` is "
-    "the ratio of step times with its 95 % interval, which for one run each leaves out what differs between "
-    "runs. No time is added where the difference is not clear, or where runs were disturbed."
+    "At the largest place where both finished. The largest parts are named. No time is told where the "
+    "difference is within the spread, or where runs were disturbed."
+)
+_TIMES = "x the step"
+_ADDED_TIME = (
+    f" `{_TIMES}` is the ratio of step times with its 95 % interval; from one run each, that leaves out what "
+    "differs between runs."
 )
 _NOTES = {
     "privacy": (
@@ -147,7 +151,7 @@ def added_table(comparison: Comparison) -> doc.Table:
         ("peak in", str, lambda row: row.cell.representative[0].peak_phase or ""),
         ("by category", str, lambda row: row.categories),
         ("time [ms]", signed, lambda row: row.ms),
-        ("x the step", doc.figure, lambda row: _interval(row.ratio)),
+        (_TIMES, doc.figure, lambda row: _interval(row.ratio)),
         ("by phase", str, lambda row: row.phases),
         ("bytes moved [MiB]", signed, lambda row: row.moved_mib),
         ("by phase", str, lambda row: row.moved_phases),
@@ -161,7 +165,9 @@ def added_table(comparison: Comparison) -> doc.Table:
 def explained(comparison: Comparison) -> list[doc.Part]:
     """Return that table with what its figures mean; nothing if no DP trainer stands beside standard."""
     table = added_table(comparison)
-    return [table, doc.Sentence(_ADDED, "note")] if table.rows else []
+    is_timed = any(column.heading == _TIMES for column in table.columns)
+    note = _ADDED + (_ADDED_TIME if is_timed else "")
+    return [table, doc.Sentence(note, "note")] if table.rows else []
 
 
 def _interval(ratio: Ratio | None) -> str:
