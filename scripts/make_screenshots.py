@@ -31,7 +31,7 @@ SCREENSHOTS = Path(__file__).parent.parent / "docs" / "screenshots"
 SWEEP = "first"
 PASSES = ["--passes", "clean,memory,ledger,trace,ceilings"]
 # The run whose own pages are shown, by its short name in MLflow.
-SHOWN = "flat b8 s64"
+SHOWN = "flat b8 s32"
 MOST_BYTES = 200_000
 COLUMNS = 100
 # A page's pictures: width and height of the window, and whether the system is dark.

@@ -123,7 +123,7 @@ def _won(comparison: Comparison, bests: list[Best], about: str, everywhere: str)
     for trainers, won in sorted(groups.items(), key=lambda item: -len(item[1])):
         names = first_names([full_name(comparison, best.cells[0]) for best in won], _LISTED)
         where = everywhere if len(groups) == 1 else f"at {len(won)} of {len(bests)} places ({names})"
-        kind = "too_few_steps" if not trainers else "alike" if len(trainers) > 1 else f"{about}.won"
+        kind = f"{about}.alike" if len(trainers) > 1 else f"{about}.won" if trainers else "too_few_steps"
         told.append(said(kind, trainers=trainers, trainer=next(iter(trainers), ""), where=where))
     return told
 

@@ -12,7 +12,7 @@ from dpprof.findings.verdict.finding import Finding
 from dpprof.record.figures.names import MOVED, PEAK, STEP
 from dpprof.vocabulary.colors import words
 from dpprof.vocabulary.formats import signed
-from dpprof.vocabulary.grouping import summed
+from dpprof.vocabulary.grouping import grouped, summed
 from dpprof.vocabulary.loops import ALL, DOCUMENTED, SAVINGS
 from dpprof.vocabulary.trainers import trainer_info
 from dpprof.vocabulary.units import MIB
@@ -117,10 +117,11 @@ def savings(comparison: Comparison) -> Finding | None:
     """Tell what changes to the documented loop would save each trainer at the largest place where it ran."""
     documented = [cell for cell in comparison.cells if cell.finished and cell.settings["loop"] == DOCUMENTED]
     largest = {cell.trainer: cell for cell in sorted(documented, key=size_of)}
+    found = [(cell.trainer, full_name(comparison, cell), saving(cell)) for cell in largest.values()]
+    alike = grouped((one for one in found if one[2]), lambda one: (one[1], *map(str, one[2])))
     points = tuple(
-        said("savings.of", trainer=name, place=full_name(comparison, cell), savings=saved)
-        for name, cell in largest.items()
-        if (saved := saving(cell))
+        said("savings.of", trainers=[name for name, _, _ in same], place=same[0][1], savings=same[0][2])
+        for same in alike.values()
     )
     return Finding((said("savings"),), points) if points else None
 

@@ -49,7 +49,9 @@ def test_places_where_too_few_finished_to_compare_are_not_counted() -> None:
 def test_a_difference_within_the_spread_is_none() -> None:
     close = (run(FLAT, steps(0.2, 0.1), 40), run(GHOST, steps(0.202, 0.1), 11))
     assert fastest(*close) == (FLAT, GHOST)
-    assert f"flat and ghost cannot be told apart at {HERE}." in told(comparison(*close), "Time")
+    assert f"flat and ghost take the least time, and cannot be told apart at {HERE}." in told(
+        comparison(*close), "Time"
+    )
     assert "no other is clearly faster" in told(comparison(*close), "Use")
 
 

@@ -102,8 +102,9 @@ def saved(**mib: float) -> str:
 def test_each_saving_has_its_bytes() -> None:
     standard = with_savings(STANDARD, outputs=15.5)
     flat = with_savings(FLAT, outputs=15.5, gradients=12.0, all=20.25)
-    _, first, second = told(comparison(standard, flat), "Savings").splitlines()
-    assert first.startswith(f"standard at {HERE}: ")
+    as_standard = with_savings(GHOST, outputs=15.5)
+    _, first, second = told(comparison(standard, flat, as_standard), "Savings").splitlines()
+    assert first.startswith(f"standard and ghost at {HERE}: ")
     assert first.endswith(": -15.5 MiB.")
     assert second.startswith(f"flat at {HERE}: {ZEROED}: -12.0 MiB; ")
     assert second.endswith("; both: -20.2 MiB.")
