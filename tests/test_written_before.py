@@ -126,7 +126,7 @@ def test_names_are_found_in_the_old_store(old_store: Path) -> None:
     assert figures(json.loads(in_old_store(old_store, "export", "grid", "--format", "json"))) == exported
     one = json.loads(in_old_store(old_store, "export", f"grid/{GHOST}", "--format", "json"))
     assert set(figures(one)) == {GHOST}
-    assert "Memory" in in_old_store(old_store, "compare", "grid")
+    assert "What each DP trainer adds to standard" in in_old_store(old_store, "compare", "grid")
 
 
 def test_log_into_the_old_store_adds_nothing(old_store: Path) -> None:
