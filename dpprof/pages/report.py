@@ -1,4 +1,4 @@
-"""What a report of a run is."""
+"""A report of a run: a file in its folder, with a version."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -30,7 +30,7 @@ from dpprof.vocabulary.formats import memory
 from dpprof.vocabulary.precision import precision_in_words
 from dpprof.vocabulary.units import mib, ms
 
-_ALTERED = {LEARNED: "advice.learned", ROUNDING: "advice.rounding", SAME: "advice.same"}
+_ALTERED = {LEARNED: "advice.learned", ROUNDING: "advice.rounding"}
 # Smaller changes, in percent, count as none.
 _LEAST_PCT = 0.05
 
@@ -157,7 +157,7 @@ def _with_costs(kind: str, advice: Weighing, one: Weighed) -> str:
         needs=cost.needed,
         ms=None if cost.seconds is None else ms(cost.seconds),
         compared=compared,
-        altered=said(_ALTERED[one.alters]),
+        altered=said(_ALTERED[one.alters]) if one.alters in _ALTERED else "",
     )
     return say(kind, change=one.name, costs=costs)
 

@@ -1,4 +1,4 @@
-"""What people ask first: each trainer's largest batch, its time for samples, and what bounds that."""
+"""Answers to the first questions: each trainer's largest batch, its time for samples, and its bound."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -100,11 +100,12 @@ def _largest(cells: Sequence[Cell], finished: Sequence[Cell]) -> LargestBatch | 
     if lacking:
         smaller = [batch for batch in fitting if batch < min(lacking)]
         return LargestBatch(max(smaller, default=0), min(lacking))
-    batches = {cell.config.batch_size for cell in finished}
-    limit = finished[-1].limit_mib if finished else None
-    if limit is None or len(batches) < 2 or any(cell.config.poisson_sampling for cell in finished):
+    told = [cell for cell in finished if cell.peak_by_phase]
+    limit = told[-1].limit_mib if told else None
+    is_one = len({cell.config.batch_size for cell in told}) < 2
+    if limit is None or is_one or any(cell.config.poisson_sampling for cell in told):
         return None
-    few, many = finished[0], finished[-1]
+    few, many = told[0], told[-1]
     added = many.figures.get(NEEDED, many.peak_mib or 0.0) - many.figures.get(LEDGER_PEAK, 0.0)
     found = math.inf
     for phase, peak in many.peak_by_phase.items():

@@ -102,7 +102,7 @@ class Cell:
 
     @property
     def privacy(self) -> PrivacyResult | None:
-        """What the training spends on a data set of known size: of several runs, one without an epsilon."""
+        """Privacy spent on a data set of known size: of several runs, that of one without an epsilon."""
         known = (run.privacy for run in self.finished if run.privacy is not None)
         return min(known, key=lambda found: found.epsilon is not None, default=None)
 

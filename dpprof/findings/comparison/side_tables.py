@@ -1,4 +1,4 @@
-"""What stands beside the cells: counters, estimates and measurements, failures, how it was measured."""
+"""Tables beside the cells: counters, estimates and measurements, failures, how it was measured."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -30,9 +30,9 @@ _IN_WORDS = (
 _LISTED = 4
 
 
-def counted(comparison: Comparison) -> list[Cell]:
+def counted(cells: Iterable[Cell]) -> list[Cell]:
     """Return the finished cells that have counters, in order."""
-    return [cell for cell in comparison.cells if cell.finished and names.KERNEL_MS in cell.figures]
+    return [cell for cell in cells if cell.finished and names.KERNEL_MS in cell.figures]
 
 
 def side(comparison: Comparison, cell: Cell, metric: str) -> str:
@@ -46,7 +46,7 @@ def side(comparison: Comparison, cell: Cell, metric: str) -> str:
 
 def judgement(comparison: Comparison) -> list[str]:
     """Compare ratios with what is commonly expected, in sentences; empty without a ratio."""
-    private = [cell for cell in counted(comparison) if trainer_info(cell.trainer).is_private]
+    private = [cell for cell in counted(comparison.cells) if trainer_info(cell.trainer).is_private]
     if not any(comparison.ratio(cell, metric) for cell in private for metric in EXPECTED):
         return []
     sentences = []

@@ -45,10 +45,10 @@ def fold_backward(by_phase: dict[str, float]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Added:
-    """What a DP trainer's `cell` adds to its standard `twin`, and of what this is made, in words.
+    """Extra cost of a DP trainer's `cell` over its standard `twin`, and its largest parts in words.
 
     None where one of them was not measured, and for times also where runs were disturbed; `ms` is None too
-    where the difference is within the spread.
+    where the difference is within the spread. Parts that were not recorded are empty.
     """
 
     cell: Cell
@@ -86,13 +86,17 @@ def _added(comparison: Comparison, cell: Cell, twin: Cell) -> Added:
         cell=cell,
         twin=twin,
         mib=mib,
-        categories="" if mib is None or is_small else parts_of(cell.at_peak, twin.at_peak, mib),
+        categories=_parts(cell.at_peak, twin.at_peak, None if is_small else mib),
         ms=step_ms if is_clear else None,
         ratio=ratio,
-        phases=_by_phase(cell.phase_ms, twin.phase_ms, step_ms if is_clear else None),
+        phases=_parts(
+            fold_backward(cell.phase_ms), fold_backward(twin.phase_ms), step_ms if is_clear else None
+        ),
         moved_mib=moved_mib,
-        moved_phases=_by_phase(cell.moved_by_phase, twin.moved_by_phase, moved_mib),
-        moved_classes="" if moved_mib is None else parts_of(_by_class(cell), _by_class(twin), moved_mib),
+        moved_phases=_parts(
+            fold_backward(cell.moved_by_phase), fold_backward(twin.moved_by_phase), moved_mib
+        ),
+        moved_classes=_parts(_by_class(cell), _by_class(twin), moved_mib),
     )
 
 
@@ -101,8 +105,9 @@ def _difference(cell: Cell, twin: Cell, name: str) -> float | None:
     return cell.figures[name] - twin.figures[name] if both else None
 
 
-def _by_phase(more: dict[str, float], less: dict[str, float], difference: float | None) -> str:
-    return "" if difference is None else parts_of(fold_backward(more), fold_backward(less), difference)
+def _parts(more: dict[str, float], less: dict[str, float], difference: float | None) -> str:
+    """Name the parts of a difference; empty without one, or if a side's parts were not recorded."""
+    return parts_of(more, less, difference) if difference is not None and more and less else ""
 
 
 def _by_class(cell: Cell) -> dict[str, float]:

@@ -23,13 +23,15 @@ _BOUND = (
 )
 
 
-def answers_table(comparison: Comparison) -> doc.Table:
-    """Return the largest batch, the time for 1,000 samples and what bounds it, by trainer and device."""
+def answered(comparison: Comparison) -> Iterator[doc.Part]:
+    """Yield the table by trainer and device, and what its words mean; nothing without cells."""
     rows: list[Answer] = []
     groups = {}
     for place, found in answers(comparison):
         groups[len(rows)] = place
         rows += found
+    if not rows:
+        return
     columns: list[doc.ColumnOf] = [
         ("trainer", str, lambda row: doc.TrainerName(row.trainer)),
         ("largest batch", doc.figure, lambda row: _largest(row.largest)),
@@ -39,19 +41,10 @@ def answers_table(comparison: Comparison) -> doc.Table:
         ("at batch", doc.figure, lambda row: f"{row.cell.config.batch_size:,}" if row.cell else ""),
     ]
     shown = doc.with_content(columns, rows)
-    return doc.table_of(rows, shown, name="answers", groups=groups, is_sortable=False)
-
-
-def answered(comparison: Comparison) -> Iterator[doc.Part]:
-    """Yield the table and what its words mean; nothing without cells."""
-    table = answers_table(comparison)
-    if not table.rows:
-        return
-    yield table
-    found = [answer for _, group in answers(comparison) for answer in group]
-    notes = [_EXTRAPOLATED] if any(one.largest and one.largest.is_extrapolated for one in found) else []
-    notes += [_BOUND] if any(one.bound for one in found) else []
-    notes += [] if any(one.seconds for one in found) else [_NO_TIMES]
+    yield doc.table_of(rows, shown, name="answers", groups=groups, is_sortable=False)
+    notes = [_EXTRAPOLATED] if any(one.largest and one.largest.is_extrapolated for one in rows) else []
+    notes += [_BOUND] if any(one.bound for one in rows) else []
+    notes += [] if any(one.seconds for one in rows) else [_NO_TIMES]
     if notes:
         yield doc.Sentence(" ".join(notes), "note")
 

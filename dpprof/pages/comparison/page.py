@@ -22,7 +22,7 @@ _FIRST = ("Use", "Estimate", "Fits", "Memory", "Time", "Largest batch", "No verd
 _FIGURES = (
     "x is the ratio to standard at the same place. The marks `fastest`, `slowest`, `least` and `most` are"
     " for DP trainers only, and only where the difference is larger than the spread. A run is `disturbed`"
-    " if other processes used its processors or the machine's pace changed: then no trainer is called "
+    " if other processes used its processors or its steps varied too much: then no trainer is called "
     "fastest, and ratios of step times are unreliable. Bars of one model share one scale. The parts of a "
     "peak come from the ledger; what the allocator held beyond them is `untracked`. Step times are "
     "medians, ± half the interquartile range; each phase has its own median, so their sum may differ from"

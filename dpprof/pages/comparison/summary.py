@@ -19,8 +19,8 @@ _NOTE = (
     "1 MiB = 2^20 bytes."
 )
 _DISTURBED_NOTE = (
-    "`disturbed` marks step times measured while other processes held the processors or the machine's pace "
-    "changed, and every ratio at such a place: they do not show how trainers differ."
+    "`disturbed` marks step times measured while other processes held the processors, or that varied too "
+    "much to compare, and every ratio at such a place: they do not show how trainers differ."
 )
 
 

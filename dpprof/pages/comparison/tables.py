@@ -40,8 +40,8 @@ FAILURES = {
 }
 _CHECKED: dict[str, doc.Style] = {PASS: "good", CANNOT_TELL: "doubtful", FAIL: "bad"}
 _ADDED = (
-    "At the largest place where both finished. The largest parts are named. No time is told where the "
-    "difference is within the spread, or where runs were disturbed."
+    "At the largest batch and sequence that both finished. The largest parts are named. A difference of "
+    "times is given only where it is larger than the spread, and never where runs were disturbed."
 )
 _TIMES = "x the step"
 _ADDED_TIME = (
@@ -298,9 +298,10 @@ def _flop_table(comparison: Comparison) -> doc.Table:
 
 def counter_table(comparison: Comparison, place: list[Cell] | None = None) -> doc.Table:
     """Return bytes by memory level for every cell with counters, or for those of one place."""
-    cells, columns, title = beside.counted(comparison), _where(comparison), ""
+    cells = beside.counted(comparison.cells if place is None else place)
+    columns, title = _where(comparison), ""
     if place is not None:
-        cells, columns = [cell for cell in place if KERNEL_MS in cell.figures and cell.finished], columns[2:]
+        columns = columns[2:]
         title = f"Hardware counters of one step, {full_name(comparison, place[0])}"
     columns.append(("kernels [ms]", number, _of(KERNEL_MS)))
     for metric, (name, _, _) in beside.EXPECTED.items():

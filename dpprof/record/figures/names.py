@@ -45,7 +45,7 @@ RATE, STEPS = "privacy/sample_rate", "privacy/steps"
 
 
 class Column(NamedTuple):
-    """How tables that compare runs show a figure; `has_ratio`: beside its ratio to standard training."""
+    """A figure in tables that compare runs; `has_ratio`: its ratio to standard training stands beside it."""
 
     heading: str
     unit: str = ""

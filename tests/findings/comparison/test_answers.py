@@ -57,6 +57,13 @@ def test_else_lines_through_the_peaks_of_two_batches_are_extended_but_not_far() 
     assert told[GHOST].largest == LargestBatch(32, is_extrapolated=True, is_more=True)
 
 
+def test_peaks_that_no_ledger_tells_by_phase_make_no_line() -> None:
+    machine = {"memory_gib": str(100 / 1024)}
+    two, four = (result(FLAT, step_s=0.1, peak_mib=10 * n, batch_size=n, environment=machine) for n in (2, 4))
+    assert found(two, four)[FLAT].largest is None
+    assert found(*series(FLAT, [2]), four)[FLAT].largest is None, "one of them is no line"
+
+
 def test_an_estimate_adds_what_the_device_needs_beside_tensors() -> None:
     """An H200 has 139.8 GiB; 544 MiB of that are no tensors'."""
     sizes = [estimate(FLAT, peak=40 + 1000 * size, batch_size=size) for size in (4, 8)]

@@ -50,7 +50,7 @@ def counted() -> Comparison:
 
 
 def rows_of(name: str, found: Comparison) -> list[Any]:
-    """What one of the tables tells of each cell, without its model, place and trainer."""
+    """The rows of one table, without model, place and trainer."""
     tables = [part for part in side_tables(found) if isinstance(part, Table) and part.name == name]
     return [list(row[3:]) for table in tables for row in table.rows]
 
